@@ -3,8 +3,8 @@
 A program. It writes `--pending` requests that are due in a year, in the form that sidecars leave (`past_dispatches`),
 to a fresh broker, and audits them into a new state. Then it starts a sidecar with a steady load on another request
 topic, and follows both topics for `--seconds` in one Spark session of two threads and 4 GB. For each step the program
-prints the duration and the lag: the time from the instant when the *previous* step fixed its end offsets to the report
-of this step. No reported record is older than the lag.
+prints the duration and the lag. The lag is the time between the instant when the *previous* step fixed its end offsets
+and the report of this step. So no record that this step reports is older than the lag.
 
 No step may find a violation. The exit code is 1 if any step after the first was more than BEHIND_S_MAX behind.
 """

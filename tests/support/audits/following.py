@@ -1,8 +1,7 @@
-"""Runs `postdate audit --follow` as a user starts it, process after process over one state, with a steady load beside
-it.
+"""Runs `postdate audit --follow` as a user starts it, one process after another with one state, under a steady load.
 
 The steps are read from the files to which the processes write their standard output. A process and its JVM are one
-group, and end together. The load has a separate thread, and is the only part that has one.
+group, and end together. Only the load runs in a separate thread.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _COMMIT = re.compile(r"([0-9]{20})\.json")
 
 @dataclass
 class AuditFollower:
-    """The follower processes, one after the other. They also report to `topic`."""
+    """The follower processes, of which one runs at a time. They also report to `topic`."""
 
     deployment: SidecarDeployment
     directory: Path
@@ -91,7 +90,7 @@ class AuditFollower:
         wait_until(reached, f"{steps} more steps are told, see {self._file('stderr')}", steps * STEP_S)
 
     def kept(self) -> int:
-        """Returns the last run that committed, 0 before the first.
+        """Returns the number of the last run that committed, or 0 if none has committed.
 
         Each run is one commit of the table `runs`. The first commit of the table only creates it.
         """
@@ -104,7 +103,7 @@ class AuditFollower:
 
 @contextmanager
 def following(deployment: SidecarDeployment, directory: Path, topic: str) -> Iterator[AuditFollower]:
-    """Yields a follower that was started. It is killed at the end of the context."""
+    """Yields a running follower, and kills it at the end of the context."""
     follower = AuditFollower(deployment, directory, topic)
     follower.start()
     try:
@@ -114,8 +113,8 @@ def following(deployment: SidecarDeployment, directory: Path, topic: str) -> Ite
 
 
 class FollowedTraffic:
-    """Sends requests, one after the other, until it is stopped: plain ones, and ids that are cancelled, moved and
-    replaced."""
+    """Sends requests until it is stopped: plain requests, and requests that are later cancelled, moved or replaced by
+    id."""
 
     def __init__(self, deployment: SidecarDeployment, requests: str, target: str) -> None:
         self._env, self._requests, self._target = deployment, requests, target
@@ -125,7 +124,7 @@ class FollowedTraffic:
         self._thread.start()
 
     def stop(self) -> int:
-        """Stops the traffic, and returns the number of its requests, all of them acknowledged."""
+        """Stops the traffic, and returns the number of its requests, which Kafka has all acknowledged."""
         self._stopping.set()
         self._thread.join(60)
         assert not self._thread.is_alive()
@@ -157,7 +156,7 @@ class FollowedTraffic:
 
 @contextmanager
 def traffic(deployment: SidecarDeployment, requests: str, target: str) -> Iterator[FollowedTraffic]:
-    """Yields traffic that is stopped at the end of the context."""
+    """Yields running traffic, and stops it at the end of the context."""
     load = FollowedTraffic(deployment, requests, target)
     try:
         yield load

@@ -26,7 +26,7 @@ from support.deployments.sidecar_deployment import SidecarDeployment
 from support.oracles.expected_records import Headers
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
-#: The longest that a broker allows by default: the transaction outlives the audit.
+#: The longest timeout that a broker allows by default, so that a transaction outlives the audit.
 _LONG = {"transaction.timeout.ms": 900_000}
 
 
@@ -45,7 +45,7 @@ class Forged:
     producer: Producer = field(init=False)
 
     def __post_init__(self) -> None:
-        # A deleted topic must not come back because this producer asks for it.
+        # This producer's metadata requests must not create a deleted topic again.
         settings = {"bootstrap.servers": self.deployment.bootstrap, "acks": "all", "allow.auto.create.topics": False}
         self.producer = Producer(settings)
 
@@ -92,8 +92,8 @@ class Forged:
     def commit(self, *fates: Any, next_request: int | None = None, policies: list[PolicyRow] | None = None) -> int:
         """Produces the next record of the dispatch log, and returns its offset.
 
-        A fate is the offset of a request, which was delivered at the usual time, or a whole fate. `policies` are named
-        ones.
+        Each of `fates` is either a whole fate, or the offset of a request that was delivered at the usual time.
+        `policies` are named policies.
         """
         self.seq += 1
         spelled = [
@@ -116,7 +116,7 @@ class Forged:
         return self.write(f"{self.requests}.dispatch-log", 0, None, encode_record(record), [])
 
     def sound(self, *, key: bytes | None = b"k", at: int | None = None) -> int:
-        """Produces a request that was delivered as it should be, with its effects, and returns its offset."""
+        """Produces a correctly delivered request with its effects, and returns its offset."""
         offset = self.ask(key=key, at=at)
         self.deliver(offset, key=key, at=at)
         self.commit((offset, self.due_ms if at is None else at, "delivered"))
@@ -149,7 +149,7 @@ class Forged:
             future.result(WAIT_TIMEOUT_S)
 
     def hanging(self, partition: int, topic: str | None = None) -> Producer:
-        """Opens a transaction on a partition of the target, or of another topic, that nobody ends."""
+        """Opens a transaction that nobody ends, on a partition of the target or of another topic."""
         producer = Producer(
             {"bootstrap.servers": self.deployment.bootstrap, "transactional.id": unique_name("hanging")} | _LONG
         )

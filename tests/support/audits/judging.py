@@ -1,4 +1,4 @@
-"""Judges histories that are written by hand, with the code that the audit itself runs."""
+"""Judges handwritten histories with the code that the audit itself runs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from support.audits.written_records import Row as Record
 
 @dataclass(frozen=True)
 class JudgingBounds:
-    """The ranges of a history that are read, and the records that are hidden."""
+    """The ranges of a history that the audit reads, and the records that are hidden from it."""
 
     request_start: int = 0
     request_end: int = 10_000
@@ -69,7 +69,7 @@ class JudgingBounds:
         return partition_table(spark, [self])
 
     def row(self, prefix: str = "", partition: int = 0) -> tuple[Any, ...]:
-        """Returns the bounds as a row, of topics with this prefix."""
+        """Returns the bounds as a row, for topics with this prefix."""
         requests = (f"{prefix}{REQUESTS}", partition, self.log_start, self.request_start, self.request_end)
         log = (f"{prefix}{LOG}", self.log_end, True, self.log_capped, self.fates_lost_before_ms)
         dead_letters = (self.letters_capped, self.letters_lost_before_ms)
@@ -101,7 +101,7 @@ def target_row(
 def kept(rows: DataFrame, records: Sequence[Record]) -> DataFrame:
     """Materialises the `rows` of these `records`, as an audit of few rows does.
 
-    Without records the rows stay a plan, which the audit leaves out.
+    Without records, returns the unchanged plan, which the audit leaves out.
     """
     return materialised(rows, few=True) if records else rows
 
@@ -128,7 +128,8 @@ def tables(
     bounds: JudgingBounds | Sequence[JudgingBounds],
     dialects: DialectOptions = NO_DIALECTS,
 ) -> Tables:
-    """Returns the input of all rules, materialised as in an audit. `bounds` are those of all partitions, or of each."""
+    """Returns the input of all rules, materialised as in an audit. `bounds` holds for all partitions, or is a list with
+    the bounds of each."""
     bounds_of_partitions = [bounds] * history.partitions if isinstance(bounds, JudgingBounds) else bounds
     partitions = partition_table(spark, bounds_of_partitions)
     log = kept(log_rows(small_table(spark, history.log, RECORDS), partitions), history.log)
@@ -140,7 +141,7 @@ def tables(
 
 
 def by_the_rules(inputs: AuditInputs, parameters: JudgingParameters) -> DataFrame:
-    """Returns the inputs judged by the rules alone: no origin counts as plain."""
+    """Judges all `inputs` by the rules: no origin counts as plain."""
     placed_rows = placed(materialised(folded(inputs), few=True), parameters).withColumn(
         "plain", F.lit(None).cast("string")
     )
@@ -180,7 +181,7 @@ def judged(
 
 @dataclass(frozen=True)
 class Situation:
-    """A history without answers that is judged together with others: its targets, and its bounds."""
+    """A history without answers, its targets, and its bounds. Several situations are judged together."""
 
     history: RandomHistory
     targets: Sequence[tuple[Any, ...]] = (target_row(),)
@@ -190,8 +191,8 @@ class Situation:
 def judged_together(spark: SparkSession, situations: Mapping[str, Situation]) -> dict[str, dict[int, Row]]:
     """Returns the judged rows of each situation by offset.
 
-    One plan judges all of them, since planning takes longer than judging: the names of the topics of a situation begin
-    with its number.
+    One plan judges all situations, since planning takes longer than judging. To keep them apart, the names of a
+    situation's topics begin with its number.
     """
     prefixes = {f"{number}.": situation for number, situation in enumerate(situations.values())}
     names = dict(zip((f"{prefix}{REQUESTS}" for prefix in prefixes), situations, strict=True))
@@ -265,7 +266,8 @@ def _of(rows: DataFrame, exceptional: DataFrame) -> DataFrame:
 
 
 def overtaken_of(spark: SparkSession, history: RandomHistory) -> dict[int, str]:
-    """Returns the overtaken messages of a history, each with the last two words about the record before it."""
+    """Returns the overtaken messages of a history by offset, each with the last two words of the sentence before ` of
+    its target`."""
     read = _history(spark, history, tables(spark, history, JudgingBounds()))
     rows = overtaken(read.records, fate_rows(read.log), read.requests).collect()
     return {row["offset"]: " ".join(row["disorder"].text.split(" of its target")[0].split()[-2:]) for row in rows}
@@ -373,14 +375,14 @@ def _occurrences(spark: SparkSession, history: RandomHistory, log: DataFrame) ->
 
 @dataclass(frozen=True)
 class ReadRecord:
-    """A dispatch-log record with one fate: whether it parses, and its rows of `fate_rows`."""
+    """The result of reading a dispatch-log record with one fate: whether it parses, and its rows of `fate_rows`."""
 
     parses: bool
     fates: list[Row]
 
 
 def read_fates(spark: SparkSession, fates: Iterable[tuple[list[object], int]]) -> list[ReadRecord]:
-    """Returns these fates as read from dispatch-log records of their versions, all of them by one plan."""
+    """Reads each fate from a dispatch-log record of its version, and returns the results. One plan reads all fates."""
     history = RandomHistory(T)
     for fate, version in fates:
         history.commit(fate, v=version)
@@ -416,6 +418,6 @@ def by_offset(judged_rows: DataFrame) -> dict[int, Row]:
 
 
 def check_case(rows: dict[int, Row], expected: Expected) -> None:
-    """Checks that a row has the verdicts of its case, and that its details contain the word."""
+    """Checks that the row of a case has the expected verdicts, and that its details contain the expected word."""
     row = rows[expected.offset]
     assert (set(row["verdicts"]), expected.word in " ".join(row["details"])) == (expected.verdicts, True), row

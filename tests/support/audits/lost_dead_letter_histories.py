@@ -1,8 +1,9 @@
-"""Random histories of one schedule without violations, read by several audits that do not see all of it.
+"""Random histories of one schedule without violations, read by several audits that see only parts of them.
 
-Owners with and without the rules of the audit publish its times. The target is sometimes away, triggers and backfills
-deliver more, and messages die. An audit may lose the first fates of the log and the first dead letters. Its log ends at
-some record, later records are late, and an open transaction hides the last dead letters.
+Owners with and without the zone rules of the audit publish the times of the schedule. The target is sometimes away,
+triggers and backfills add deliveries, and messages become dead letters. An audit may miss the first fates of the log
+and the first dead letters. Its log ends at some record, later records are late, and an open transaction hides the last
+dead letters.
 
 The generator computes times by arithmetic, and shares no code with the audit.
 """
@@ -29,7 +30,8 @@ _VERSIONS = {True: "2026f", False: "2025a"}
 
 
 def after(ms: int, *, has_winter: bool) -> int:
-    """Returns the next time of BERLIN, by rules with or without winter time, which begins behind the second day."""
+    """Returns the next time of BERLIN, by rules with or without winter time. Winter time begins behind the second
+    day."""
     days = range((ms - NIGHT) // DAY_MS - 1, (ms - NIGHT) // DAY_MS + 3)
     return min(found for day in days if (found := NIGHT + day * DAY_MS + HOUR_MS * (has_winter and day > 1)) > ms)
 
@@ -81,7 +83,8 @@ class LostDeadLetterHistory:
         self.log.append((at_ms, fate._replace(at_ms=at_ms) if isinstance(fate, Fate) else fate))
 
     def _end(self, fate: Fate) -> None:
-        """Delivers a message, or makes it a dead letter. The log does not name the time of a dead occurrence."""
+        """Commits the fate of a message that is delivered or becomes a dead letter. The log does not name the time of a
+        dead occurrence."""
         is_dead = self.chance.random() < self._dying
         named = fate._replace(reason="dead", nominal_ms=0 if fate.control < 0 else fate.nominal_ms) if is_dead else fate
         self._commit(fate.at_ms, named)
@@ -135,8 +138,8 @@ class LostDeadLetterHistory:
 class _AuditView:
     """The part of a history that the last run has read.
 
-    It has read fates up to `cut`, later ones up to `late` as late fates, and dead letters up to `buried`. The log has
-    lost its fates up to `lost`, the topic its dead letters up to `dead_letters_lost`.
+    The run has read fates up to `cut`, late fates from there up to `late`, and dead letters up to `buried`. The log has
+    lost its fates up to `lost`, the topic its dead letters up to `dead_letters_lost`. All of these are offsets.
     """
 
     def __init__(self, history: LostDeadLetterHistory) -> None:

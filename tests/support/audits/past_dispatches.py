@@ -1,15 +1,15 @@
 """Writes topics as sidecars leave them: requests, their deliveries, and the dispatch log.
 
-For programs that need a long history and no sidecar. One process fills each request partition with the real codecs:
-first its requests, then transactions of the deliveries with one dispatch-log record each, in the order of the protocol.
-At least one request in a hundred is due in a year and stays pending. `fill` returns the positions at which the next
-filling continues.
+For programs that need a long history and no sidecar. One process fills each request partition with the real codecs. It
+writes the requests first, then transactions with deliveries and one dispatch-log record each, in the order of the
+protocol. At least one request in a hundred is due in a year and stays pending. `fill` returns the positions at which
+the next filling continues.
 
 Due times are the same for all requests, or spread around the present like those of live traffic.
 
-In a mixed filling, one request in twenty is cancelled, moved, replaced or dead, one in twenty has no key, one in twenty
-has an id, and one in a hundred was stored before it was delivered. Each twentieth record of a target comes from another
-producer.
+In a mixed filling, one request in twenty is cancelled, moved, replaced or dead. One in twenty has no key, one in twenty
+has an id, and one in a hundred was stored before it was delivered. Another producer writes one in twenty records of a
+target.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _VALUE = b"v" * 100
 _DATA: Headers = [("kind", b"reminder")]
 _CYCLE, _ENDED, _CONTROL = 20, 17, 18
 _ENDS = ("cancelled", "moved", "replaced", "dead")
-"""The ends of the request at place `_ENDED` of each cycle, in turn. The next request acts on it, unless it is dead."""
+"""The ends of the requests at place `_ENDED` of each cycle, in turn. The next request acts on this request, unless its
+end is `dead`."""
 _CONTROLS = ("cancel", "reschedule", "replacement", "plain")
 _OTHERS = {3: "without key", 4: "with id", 5: "stored"}
 _STORED_EVERY = 5
@@ -60,8 +61,8 @@ _VERDICTS = ("cancelled", "replaced", "dead")
 class Filling:
     """One request partition: the positions of its next request and next dispatch-log record, and its parameters.
 
-    `targets` take the messages in turn. `spread_ms` is the range before and after the present from which due times are
-    drawn. If it is 0, all ended requests have one due time, and all pending requests another.
+    `targets` take the messages in turn. Due times are drawn from the range of `spread_ms` before and after the present.
+    If `spread_ms` is 0, all ended requests have one due time, and all pending requests another.
     """
 
     bootstrap: str
@@ -75,7 +76,7 @@ class Filling:
     spread_ms: int = 0
 
     def kind(self, offset: int) -> str:
-        """Returns the kind of a request, which determines its end, unless it stays pending."""
+        """Returns the kind of a request. The kind determines how the request ends, unless it stays pending."""
         place, cycle = offset % _CYCLE, offset // _CYCLE
         if not self.is_mixed:
             return "plain"
@@ -119,7 +120,8 @@ def _filled(filling: Filling, rows: int) -> Filling:
 
 
 def _ask(filling: Filling, dues: Sequence[int]) -> None:
-    """Produces the requests at the expected offsets: no other producer writes, and there are no markers."""
+    """Produces the requests. Their offsets are those expected, since no other producer writes and there are no
+    transaction markers."""
     producer, last = Producer({"bootstrap.servers": filling.bootstrap, **_SETTINGS}), list[int]()
     for offset, due_ms in enumerate(dues, filling.next_request):
         headers = _request_headers(filling, offset, due_ms)
@@ -166,7 +168,7 @@ def _dispatch(filling: Filling, ended: Sequence[tuple[int, int]], next_request: 
 
 
 def _end(producer: Producer, filling: Filling, offset: int, due_ms: int) -> list[Fate]:
-    """Produces the records of a request, and of the control that follows it, and returns their fates."""
+    """Produces the records that end a request and the control behind it, and returns the fates of both."""
     kind, control = filling.kind(offset), offset + 1
     if filling.is_mixed and offset % _CYCLE == 0:
         _put(producer, _target(filling, offset), -1, b"foreign", [("kind", b"foreign")])

@@ -61,7 +61,8 @@ def offset_of(record: Record) -> int:
 class Ends:
     """The numbers of records of each topic that a run sees.
 
-    `requests` is the first offset that it does not see. `again` is the number for the second reading of the log.
+    `requests` is the first request offset that the run does not see. `again` is the number of log records that the
+    second reading of the log sees.
     """
 
     requests: int = 0
@@ -73,7 +74,7 @@ class Ends:
 
     @classmethod
     def at(cls, history: RandomHistory, at: int, chance: random.Random | None) -> Ends:
-        """Returns ends at the request `at`. With `chance`, each end lies a random distance behind the one before it."""
+        """Returns ends at the request `at`. With `chance`, each end lies a random distance behind the previous end."""
         place, counts = at, [at]
         for records in (history.log, history.delivered, history.dead_letters, history.answers, history.log):
             place += chance.randrange(0, 12) if chance is not None else 0
@@ -104,7 +105,7 @@ class Runs:
         in_order: bool = False,
         bounds: Mapping[int, Mapping[str, Any]] = _NO_BOUNDS,
     ) -> Advance:
-        """Runs one audit of the history up to `ends`, by default of all of it.
+        """Audits the history up to `ends`, by default the whole history.
 
         `bounds` are changes of the bounds by partition. `in_order` also checks the order of messages.
         """
@@ -188,7 +189,7 @@ class Runs:
         acknowledge(self.spark, self.path, run, "Ada", None)
 
     def _state(self) -> AuditState:
-        """Returns the state that the last run has committed, or that on the disk if this object has made no run."""
+        """Returns the state that the last run of this object has committed; before its first run, the state on disk."""
         return self._committed or StateStore(self.spark, self.path).newest()
 
     def _records(self, records: list[Record]) -> Any:

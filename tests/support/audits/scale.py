@@ -1,30 +1,30 @@
-"""Measures how the time of an audit grows, compared with counting the same topics, with twice the rows, and with other
-histories and steps.
+"""Measures how the time of an audit grows: with the rows, with other histories, with a state, and compared with
+counting.
 
-A program: it fills a fresh broker on this machine as sidecars would have left it (`past_dispatches`) and measures, in
-one Spark session of two threads and 4 GB:
+A program. It fills a fresh broker on this machine as sidecars would have left it (`past_dispatches`). Then it measures
+the following in one Spark session of two threads and 4 GB:
 
-1. counting the records of the topics, twice; the second time is used;
-2. a full audit of them, three times, of which the last is used, and the hashing of each record, without any rule, for
-   comparison;
-3. a full audit with a new `--state`, three times, then an audit of one per cent more rows with that state, three times,
-   and audits with no new records; for comparison, Spark and Delta writing the rows of the last of each, without an
-   audit;
-4. an audit of a mixed history of as many rows, of which some were cancelled, moved, replaced, dead or stored, have ids
-   or no keys, and lie between the records of others;
-5. an audit of as many rows of which nine in ten lie in one partition, all for one target;
-6. an audit of as many rows whose due times are spread over an hour before and after the present, so that each chunk has
-   messages that fall due while the audit reads;
-7. an audit of 10,000 more with the state of a history of which half is still open;
-8. `postdate audit` as a separate process over 900 requests, without a state and with a new one;
-9. with twice the rows, counting and the full audit again.
+1. Counting the records of the topics, twice. The second time is used.
+2. A full audit of these topics, three times. The last time is used. For comparison: hashing each record, without any
+   rule.
+3. A full audit with a new `--state`, three times. Then an audit of one per cent more rows with that state, three times,
+   and audits without new records. For comparison: writing the rows of the last full audit and of the last step with
+   Spark and Delta, without an audit.
+4. An audit of a mixed history with as many rows. Some of its requests were cancelled, moved, replaced, dead or stored,
+   some have ids or no keys, and its targets also have records of another producer.
+5. An audit of a skewed history with as many rows: nine in ten lie in one partition, and all have one target.
+6. An audit of a live history with as many rows. Its due times are spread over an hour before and after the present, so
+   each chunk has messages that fall due while the audit reads.
+7. An audit of 10,000 more rows, with the state of a history of which half is still open.
+8. `postdate audit` as a separate process over 900 requests, without a state and with a new state.
+9. Counting and the full audit again, with twice the rows.
 
-With `--bootstrap` and `--history` the topics of the even history are on a running broker, and a file records what was
-written, so that a second run audits it without writing it again.
+With `--bootstrap` and `--history`, the topics of the even history are on a running broker, and a file records the
+positions of this history. A second run then audits the topics without writing them again.
 
-Each full audit must find what was written, and no audit may find a violation. The aims are those of
-benchmarks/audit.md. Other programs affect the elapsed time, but hardly the processor time of Spark's JVM; both are
-printed.
+Each full audit must find all written requests, and no audit may find a violation. The aims are those of
+benchmarks/audit.md. The program prints the elapsed time, which other programs affect, and the processor time of Spark's
+JVM, which they hardly affect.
 """
 
 from __future__ import annotations
@@ -65,17 +65,17 @@ from support.deployments.sidecars import environment
 Found = TypeVar("Found")
 
 _PARTITIONS, _TARGETS, _TARGET_PARTITIONS = 4, 3, 4
-#: Of a skewed history this share lies in one request partition, and all of it goes to one target. Of an open one, each
-#: second request is pending.
+#: The share of a skewed history that lies in one request partition. The whole history has one target.
 _SKEW = 0.9
 _MEMORY = "4g"
 _HEADER = ("key", "value")
+#: In an open history, each second request is pending.
 _OPEN_EVERY, _STEP_ROWS = 2, 10_000
 _ROUND = 20 * _PARTITIONS
 _SPREAD_MS = 3_600_000
 _PARTS = ("state", "mixed", "skew", "live", "open", "small", "twice")
 _SMALL_ROWS = 900
-#: The last time counts: before, the JVM compiles what a job needs, for as long as the job itself takes.
+#: Only the last time counts. In the times before, compiling the job's code takes the JVM as long as the job itself.
 _TIMES = range(1, 4)
 
 #: The aims of benchmarks/audit.md.
@@ -123,8 +123,8 @@ class Scale:
         return AuditOptions(self.fillings[0].bootstrap, (self.fillings[0].requests,), state=state)
 
     def audited(self, what: str, state: str | None = None) -> tuple[Took, AuditOutcome]:
-        """Returns the duration and the outcome of a full audit, or with `state` of an audit of the records since the
-        last one."""
+        """Returns the duration and the outcome of a full audit; with `state`, of an audit of the records since the last
+        audit with that state."""
 
         def job() -> AuditOutcome:
             if state is None:
@@ -165,7 +165,7 @@ class Scale:
         return took
 
     def counted_plainly(self, what: str, ranges: Sequence[Range]) -> Took:
-        """Returns the duration of counting the same topics with Spark's default reader, as Spark's guide does it."""
+        """Returns the duration of counting the same topics with Spark's default reader, as in Spark's guide."""
         topics = ",".join(sorted({span.partition.topic for span in ranges}))
         reader = self.spark.read.format("kafka").option("kafka.bootstrap.servers", self.fillings[0].bootstrap)
         took, count = self._timed(what, lambda: reader.option("subscribe", topics).load().count())
@@ -175,8 +175,8 @@ class Scale:
     def copied(self, what: str, state: str, run: int) -> Took:
         """Returns the duration of writing the rows of this run to another table of the same form, without any audit.
 
-        No audit that keeps these rows can take less time for it. Like an audit, the job writes rows without `facts` as
-        rows that lack the column.
+        No audit that keeps these rows can write them faster. Like an audit, the job leaves out the column `facts` of
+        rows without facts.
         """
         rows = self.spark.read.format("delta").load(f"{state}/{ORIGINS}").where(F.col("run") == run)
         form = form_of(cast(StructType, rows.schema["facts"].dataType))
@@ -191,7 +191,7 @@ class Scale:
         return took
 
     def expect(self, outcome: AuditOutcome) -> None:
-        """Checks that an audit has seen everything that was written."""
+        """Checks that an audit has found all written requests."""
         written = Counter(one.verdict(offset) for one in self.fillings for offset in range(one.next_request))
         counts = {name: count for name, count in outcome.summary.counts.items() if count}
         assert counts == written, counts
@@ -276,9 +276,9 @@ def _measure_state(scale: Scale, rows: int, state: str, full: Took) -> None:
 
 
 def _measure_beside(other: Scale, rows: int, name: str, full: Took, most: float) -> None:
-    """Compares the audit of another history with that of the even one, which has as many rows.
+    """Compares the audit of another history with the audit of the even history, which has as many rows.
 
-    The first audit of the other history compiles plans that the even one does not need.
+    The first audit of the other history does not count: it compiles plans that the even history does not need.
     """
     other.grow(rows // _ROUND * _ROUND)
     _, outcome = other.audited(f"audit of a {name} history, the first")
@@ -300,8 +300,8 @@ def _measure_open(other: Scale, rows: int, state: str, full: Took) -> None:
 
 
 def _measure_small(options: AuditOptions) -> None:
-    """Measures the command: its whole duration, and that from the start of Spark on, which its first line about topics
-    shows."""
+    """Measures the whole duration of the command, and its duration after the start of Spark. The first line about
+    topics shows that Spark has started."""
     command = [sys.executable, "-m", "postdate.cli", "audit", "-b", options.bootstrap_servers, "--master", "local[2]"]
     command += [word for name in options.requests for word in ("--requests", name)]
     command += [] if options.state is None else ["--state", options.state]
@@ -326,7 +326,7 @@ def _measure_small(options: AuditOptions) -> None:
 
 
 def _beside(scale: Scale, *, is_skewed: bool = False, **how: Any) -> Scale:
-    """Returns an empty history beside this one. `how` are fields of its fillings."""
+    """Returns a further, empty history on the same broker. `how` are fields of its fillings."""
     fillings = [replace(one, **how) for one in _new_fillings(scale.fillings[0].bootstrap, is_skewed)]
     return Scale(scale.spark, fillings, is_skewed=is_skewed)
 
@@ -361,7 +361,7 @@ def _broker(bootstrap: str | None) -> Iterator[str]:
 
 
 def _fillings(bootstrap: str, noted: Path | None) -> list[Filling]:
-    """Returns the positions of an earlier run in the file `noted`, or new, empty topics."""
+    """Returns the positions of an earlier run from the file `noted`, or those of new, empty topics."""
     if noted is not None and noted.exists():
         said = json.loads(noted.read_text())
         return [Filling(**{**one, "targets": tuple(one["targets"])}) for one in said]

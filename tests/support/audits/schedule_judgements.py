@@ -77,7 +77,7 @@ class Case:
 
 
 def occurred(number: int, nominal_ms: int, next_ms: int, **changes: Any) -> Fate:
-    """Returns a delivery 5 ms after its nominal time, in a separate record of the log."""
+    """Returns the fate of a delivery 5 ms after its nominal time, in a separate record of the log."""
     fate = Fate(number, number, None, nominal_ms, next_ms, 1 + number, 0, nominal_ms + 5, False)
     return fate._replace(**changes)
 

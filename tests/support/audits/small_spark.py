@@ -1,14 +1,18 @@
 """Settings for a Spark that runs a few small jobs, on a machine that does other things too.
 
-Compiling the generated code of a plan takes longer than interpreting it for ten rows. The test of the demo runs the
-same plans compiled. With only one of its compilers, the JVM has space for 48 MB of compiled code, which some audits
-fill. Then it compiles no more, and everything after that is slow. So it gets as much space as with both compilers. The
-plans of one audit take up to 400 MB, and some stay until the end of the session. With a heap of 1 GB, the last of all
-tests spent most of their time in the collector, and 1.5 GB did not last to the end of the tests.
+Plans are interpreted: for ten rows, compiling the generated code of a plan takes longer. The test of the demo runs the
+same plans compiled.
 
-A JVM that runs for a minute has Java's first compiler only. The session of a whole test run plans queries for more than
-ten minutes; there the code of the second compiler needs a third less processor time. By default that compiler would use
-up half of this gain. So it compiles only methods that are called four times as often as usual, and inlines less.
+With only one of its compilers, the JVM reserves 48 MB for compiled code. Some audits fill this space; the JVM then
+stops compiling, and stays slow. So the settings reserve as much space as the JVM does for both compilers.
+
+The plans of one audit take up to 400 MB, and some stay until the end of the session. With a heap of 1 GB, the last
+tests of a run spent most of their time in the garbage collector, and 1.5 GB did not last to the end of the run.
+
+A JVM that runs for a minute has only Java's first compiler. The session of a whole test run plans queries for more than
+ten minutes. There, code of the second compiler saves a third of the processor time, but compiling with the default
+settings would cost half of this gain. So the second compiler compiles only methods that are called four times as often
+as by default, and inlines less.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from pyspark.sql import SparkSession
 #: The number of rows of a bulk schedule in the tests.
 BULK_ROWS = int(os.environ.get("POSTDATE_TEST_BULK_ROWS", "20000"))
 _FEW_ROWS: Final = 100_000
-#: The memory of a worker of the test cluster, and of its one executor.
+#: The memory of a worker of the test cluster, and of the worker's only executor.
 WORKER_MEMORY, EXECUTOR_MEMORY = ("1g", "600m") if BULK_ROWS <= _FEW_ROWS else ("3g", "2g")
 
 _JAVA_OPTIONS: Final = "spark.driver.defaultJavaOptions"
@@ -52,8 +56,8 @@ SMALL_SPARK: Final = {
 
 
 def sized_spark() -> Mapping[str, str]:
-    """Returns the settings for the jobs of the tests in one session: small ones, or those of Spark if there are many
-    rows."""
+    """Returns the settings for the jobs of the tests in one session: SMALL_SPARK, or Spark's defaults if BULK_ROWS is
+    large."""
     return SMALL_SPARK if BULK_ROWS <= _FEW_ROWS else {}
 
 

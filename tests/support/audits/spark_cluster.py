@@ -1,7 +1,7 @@
 """A Spark cluster on this machine: a standalone master and workers, from the distribution in PySpark.
 
-Each is a separate process with a log file, and all of them end with the context. `submitted` runs a program of the jobs
-on the cluster as docs/pipeline.md describes it.
+Master and workers are separate processes with log files, and end with the context. `submitted` runs one of the job
+programs on the cluster, as docs/pipeline.md describes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _REGISTERED = "Successfully registered with master"
 #: These JVMs run for a minute. Java's second compiler and a parallel collector cost more at the start than they save.
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
-#: Executors have no Python, which they need only for dialects.
+#: Executors have no Python, since only dialects need it there.
 _PYTHON = {"PYSPARK_DRIVER_PYTHON": sys.executable, "PYSPARK_PYTHON": "/nowhere/python"}
 
 #: The number of workers in a cluster for tests.
@@ -56,7 +56,7 @@ def spark_cluster(directory: Path, workers: int) -> Iterator[str]:
 
 
 def submitted(master: str, program: ModuleType, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs a program with PySpark's own `spark-submit` to its end, and returns the completed process."""
+    """Runs a program to its end with PySpark's own `spark-submit`, and returns the completed process."""
     settings = {**sized_spark(), "spark.driver.host": "127.0.0.1", "spark.executor.memory": EXECUTOR_MEMORY}
     settings |= {"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
     settings |= {"spark.executor.defaultJavaOptions": _SHORT_LIVED}

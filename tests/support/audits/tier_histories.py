@@ -1,8 +1,8 @@
-"""Random histories for the audit: each is a partition of one request topic, mostly sound, some with random defects.
+"""Random histories for the audit. Each is a partition of one request topic; most are sound, some have random defects.
 
-A history is lists of requests, fates, records, dead letters and answers. A sidecar could have written a sound history.
-Then parts of some histories are dropped, repeated or altered, and the bounds of the partition are drawn. The tiers of
-the audit must agree on any history, so a history need not be one that can happen.
+A history is lists of requests, fates, records, dead letters and answers. First, each history is as a sidecar could have
+written it. Then rows of some histories are dropped, repeated or altered, and the bounds of the partition are drawn. The
+tiers of the audit must agree on any history, even on a history that no sidecar can write.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from support.audits.written_records import LETTERS, LOG, REQUESTS, TARGET, VERDI
 
 SLACK_MS: Final = 60_000
 OVERDUE_MS: Final = SNAPSHOT - SLACK_MS
-#: How much later than overdue another due time is.
+#: Milliseconds: the time between the overdue time and a later due time.
 _LATER_MS: Final = 600_000
 _KEYS: Final = (b"k", b"key", b"", b"k2", None)
 _VALUES: Final = (b"v", b"w", b"", None)
@@ -143,7 +143,7 @@ class Histories:
 
     @classmethod
     def drawn(cls, count: int, seed: int) -> Histories:
-        """Returns `count` histories, which are the same for the same seed."""
+        """Returns `count` histories. The same seed gives the same histories."""
         histories = cls()
         for partition in range(count):
             histories._add(partition, random.Random(f"{seed}/{partition}"))
@@ -289,9 +289,9 @@ def _request(partition: int, offset: int, rng: random.Random, *, is_plain: bool)
 def _return(
     partition: int, offset: int, due_ms: int, target: Headers, rng: random.Random
 ) -> tuple[int | None, Headers, Headers]:
-    """Returns the due time of a return, the headers of its redelivery, and its own headers.
+    """Returns the due time of a return, the headers of its redelivery, and the headers of the return.
 
-    The return is due at `due_ms`, or by a named policy.
+    The return is due at `due_ms`, or at the time that a named policy gives.
     """
     policy = rng.choice((b"base=%dms,factor=1,max=90d" % (due_ms - T), b"slow", b"slow", b"gone", b"unknown"))
     due = {b"slow": T + (1_500 if offset < _SLOWER_FROM else 2_500), b"gone": None}.get(policy, due_ms)
@@ -310,9 +310,9 @@ def _return(
 
 
 def _acted(request: _Request, history: _History, pending: dict[int, _Request], rng: random.Random) -> bool:
-    """Returns True if the request acts on an earlier request with its id, and ends by doing so.
+    """Lets the request act on an earlier request with its id, and adds the effects to `history`.
 
-    Adds the effects to `history`.
+    Returns True if the request has ended by this.
     """
     subject = next((held for held in pending.values() if held.id is not None and held.id == request.id), None)
     if subject is None or subject.due_ms is None or subject.action != "schedule":

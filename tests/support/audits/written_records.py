@@ -1,6 +1,6 @@
-"""Records of Postdate's topics as literals: tests write the events, and the rows have the form of Spark's Kafka source.
+"""Handwritten records of Postdate's topics: tests write the events, and the rows have the form of Spark's Kafka source.
 
-Tests choose the offsets; dispatch-log records follow each other. Times are epoch milliseconds.
+Tests choose the offsets, except those of dispatch-log records, which are consecutive. Times are epoch milliseconds.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def kafka_row(
 
 
 def log_value(seq: int, fates: list[Any], /, **changes: Any) -> bytes:
-    """Returns the JSON of a dispatch-log record, spelled out here without the code under test."""
+    """Returns the JSON of a dispatch-log record, built without the code under test."""
     record = {"v": 1, "seq": seq, "takeover": 1, "instance": "a", "group": "postdate", "at": 1}
     record |= {"next_request": 10_000, "low_water": 0, "kind": "fates" if fates else "beat", "fates": fates}
     return json.dumps(record | changes).encode()
@@ -67,7 +67,8 @@ class RandomHistory:
         at_ms: int | None = None,
         partition: int = 0,
     ) -> None:
-        """Adds a request at `start_ms` (or `at_ms`). Without headers, it is for `orders`, due a second later."""
+        """Adds a request at `at_ms`, by default at the start. Without `control`, its target is `orders`, and it is due
+        a second later."""
         own_headers = list(control) or [("postdate-topic", TARGET.encode()), ("postdate-delay", b"1s")]
         stamped = self.start_ms if at_ms is None else at_ms
         sent = [*(headers or []), *own_headers]
@@ -124,7 +125,7 @@ class RandomHistory:
         self.dead_letters.append(row)
 
     def answer(self, origin: int, word: str, of: int | None = None, id: str | None = None, /, **changes: Any) -> None:
-        """Adds a verdict record as Postdate writes it. `changes` spoil its value, `key` and `partition` its place."""
+        """Adds a verdict record as Postdate writes it. `changes` alter its value, `key` and `partition` its place."""
         key, partition = changes.pop("key", id), changes.pop("partition", 0)
         verdict = {"v": 1, "origin": f"{REQUESTS}/0/{origin}", "id": id, "verdict": word}
         verdict |= {"of": None if of is None else f"{REQUESTS}/0/{of}", "at": 1}
@@ -135,9 +136,9 @@ class RandomHistory:
 
 @dataclass
 class SideBySide:
-    """Histories as one, `together`: each is a partition, numbered in the given order. They may grow between two audits.
+    """Several histories as one, `together`: each becomes a partition, numbered in the given order.
 
-    One plan judges all of them, since planning takes longer than judging.
+    One plan judges all histories, since planning takes longer than judging. They may grow between two audits.
     """
 
     histories: Sequence[RandomHistory]

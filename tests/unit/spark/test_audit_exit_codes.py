@@ -1,6 +1,6 @@
 """Goal: an audit exits with the most severe code that applies, and refuses bad bounds on lateness before Spark starts.
 
-Method: builds outcomes by hand with every combination of the conditions for a code. Passes good and bad texts of bounds
+Method: builds outcomes by hand with every combination of the conditions for a code. Passes valid and invalid bounds
 through the options and through the command line.
 """
 

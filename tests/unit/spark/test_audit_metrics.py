@@ -1,7 +1,7 @@
 """Goal: Prometheus can read the metrics of an audit in both of its text formats, and docs/audit.md describes exactly
 these metrics.
 
-Method: writes the text for outcomes that are built by hand, and reads it with both parsers of Prometheus' own client.
+Method: writes the text for handwritten outcomes, and reads it with both parsers of Prometheus' own client.
 Compares the table and the alert rules of the document with the names and labels in the text.
 """
 
@@ -48,7 +48,7 @@ def samples(text: str) -> list[Sample]:
 
 
 def values(text: str) -> dict[str, float]:
-    """Returns the values by name and by the label other than `topic`."""
+    """Returns the values by name and by the value of the label that is not `topic`."""
     found = {}
     for sample in samples(text):
         label = [value for name, value in sample.labels.items() if name != "topic"]

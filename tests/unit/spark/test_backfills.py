@@ -1,7 +1,8 @@
-"""Goal: the first nominal time of a backfill follows from the texts of the schedule and the range, and is unknown if
-the audit does not have the zone rules that decided.
+"""Goal: the first nominal time of a backfill follows from the headers of the schedule and the range. It is unknown if
+the audit does not have the owner's zone rules.
 
-Method: compares literal times of a schedule in Berlin, and of one at an interval. Dictionaries replace Spark's rows.
+Method: compares the computed times of a schedule in Berlin, and of a schedule at an interval, with literals.
+Dictionaries replace Spark's rows.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Goal: the judge of extra deliveries reports every defect in those of a trigger or backfill, and nothing that a
-sidecar may do.
+"""Goal: the judge of extra deliveries reports every defect in the deliveries of a trigger or backfill, and nothing that
+a sidecar may do.
 
 Method: as in `test_schedules`. Changes one thing in a sound history with one trigger, or with one backfill of three
 times.
@@ -144,8 +144,7 @@ BURIED = [DeadOccurrence(fate.nominal_ms, True, offset=number) for number, fate 
 
 @pytest.mark.parametrize("decided", [0, 1, 2, 3])
 def test_dead_letters_of_a_pending_backfill_wait_for_their_fates(decided: int) -> None:
-    """Dead letters are read after the end of the log was fixed, so those of several times may be ahead of their
-    fates."""
+    """Dead letters are read after the end of the log was fixed, so several dead letters may be ahead of their fates."""
     fates = [*sound().fates, *DEAD[:decided]]
     first = filled(fates=fates, records=(), dead_letters=BURIED).judged()
     assert (first.position.problems, first.dead_letters) == ((), BURIED[decided:])
@@ -217,8 +216,8 @@ def test_a_dead_letter_whose_fate_has_left_the_log_is_unsettled() -> None:
 
 
 def refilled(**more: Any) -> Case:
-    """Returns a case in which the fates of the first two occurrences are lost, and a later backfill of their times is
-    dead."""
+    """Returns a case in which the fates of the first two occurrences are lost, and both deliveries of a later backfill
+    of their times are dead."""
     fill = Trigger(20, at(3) + 500, 3, 1, at(1), at(2))
     dead = [
         EXTRA._replace(number=n, last=n, nominal_ms=at(n), next_ms=after, at_ms=at(3) + 600, reason="dead", place=n)
@@ -230,8 +229,8 @@ def refilled(**more: Any) -> Case:
 
 @pytest.mark.parametrize(("each", "unsettled"), [(1, 2), (2, 2), (3, 4)])
 def test_a_backfill_of_times_whose_fates_are_lost_has_its_own_dead_letters(each: int, unsettled: int) -> None:
-    """A second dead letter of a time may be that of the lost fate, which is counted. A third one belongs to another
-    lost fate."""
+    """The lost fate of a time counts as unsettled. A second dead letter of the time may belong to it, a third dead
+    letter to another lost fate."""
     dead_letters = [DeadOccurrence(at(n), True, offset=10 * n + copy) for n in (1, 2) for copy in range(each)]
     found = refilled(dead_letters=dead_letters).judged()
     assert (found.position.problems, found.dead_letters) == ((), [])
@@ -250,8 +249,8 @@ def test_dead_letters_wait_for_a_backfill_of_times_whose_fates_are_lost() -> Non
 
 
 def test_a_backfill_has_its_own_dead_letters_though_an_earlier_one_of_its_times_is_lost() -> None:
-    """The log has only the third fate of the first backfill. The second backfill is dead, and its dead letters are
-    there."""
+    """The log has only the third fate of the first backfill. All deliveries of the second backfill are dead, and their
+    dead letters remain."""
     first, second = BACKFILL._replace(at_ms=ASKED_MS), BACKFILL._replace(control=30, at_ms=at(3) + 500, log_offset=8)
     again = [fate._replace(control=30, log_offset=12, at_ms=at(3) + 600) for fate in DEAD]
     case = triggered(FILLED[2], *again, records=FILLED_RECORDS[2:], triggers=(first, second))
@@ -262,7 +261,7 @@ def test_a_backfill_has_its_own_dead_letters_though_an_earlier_one_of_its_times_
 
 
 def test_a_second_dead_letter_of_a_backfill_in_the_log_belongs_to_no_skip() -> None:
-    """Its nominal times lie before the losses, and all its fates behind them."""
+    """The nominal times of the backfill lie before the losses, and all its fates behind the losses."""
     case = filled(*DEAD, records=(), dead_letters=[*BURIED, BURIED[0]._replace(offset=9)])
     for lost_ms in (-1, at(0) + 1, ASKED_MS):
         problems = replace(case, bounds={"fates_lost_before_ms": lost_ms}).judged().position.problems

@@ -1,4 +1,4 @@
-"""Goal: a signal during an audit ends it as an interruption, whatever error PySpark's clean-up raises.
+"""Goal: a signal ends an audit with an interruption, whatever error PySpark's clean-up raises.
 
 Method: sends signals to the test process inside the context, and raises errors there.
 """

@@ -1,6 +1,6 @@
 """Goal: the audit connects to a cluster as the sidecar does, although Spark's client has other property names.
 
-Method: translates settings of librdkafka, and compares them with the expected properties. Settings without a
+Method: translates settings of librdkafka, and compares the results with the expected properties. Settings without a
 translation must be refused.
 """
 

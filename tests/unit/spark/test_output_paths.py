@@ -1,7 +1,7 @@
 """Goal: a local file is replaced atomically, so that a reader sees either the old file or the new one.
 
-Method: reads real files while they are replaced, also in a directory that takes no further file, and where the path is
-not a file. No Spark runs: a path without a file system needs none.
+Method: reads real files while they are replaced. Also writes to a directory that takes no further file, and to a path
+that is not a file. No Spark runs, since a local path does not need it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def test_a_symbolic_link_stays_a_link(tmp_path: Path) -> None:
 
 
 def test_a_path_that_is_not_a_file_is_written_to_directly() -> None:
-    """An example is /dev/stdout, which leads to a pipe without a name."""
+    """An example is /dev/stdout, which leads to an unnamed pipe."""
     reader, writer = os.pipe()
     try:
         write_text(NO_SPARK, f"/dev/fd/{writer}", "said")

@@ -1,7 +1,7 @@
-"""Goal: the pages of the Spark jobs are complete, self-contained and true to scale, and treat no data of a topic as
+"""Goal: the pages of the Spark jobs are complete, self-contained and true to scale, and never treat data of a topic as
 markup.
 
-Method: builds pages from outcomes that are written by hand, and reads them with Python's HTML parser. No Spark runs.
+Method: builds pages from handwritten outcomes, and reads the pages with Python's HTML parser. No Spark runs.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class _Reader(HTMLParser):
 
 
 def read(text: str) -> _Reader:
-    """Returns the parsed page. Nothing in the page is fetched or run, and every class of it has a style."""
+    """Returns the parsed page. Checks that the page fetches and runs nothing, and that each of its classes has a
+    style."""
     found = _Reader(text)
     assert not {"script", "link", "img", "iframe", "a"} & set(found.tags)
     assert not {name for name, _ in found.attributes} & {"src", "href", "style", "onload", "onclick"}

@@ -51,7 +51,7 @@ def test_a_program_does_not_look_for_modules_beside_itself(monkeypatch: pytest.M
 
 
 def test_no_module_has_the_name_of_a_module_of_python() -> None:
-    """Python searches the directory of a program first until the program has begun."""
+    """Until a program has removed its own directory from the search path, Python looks for modules there first."""
     modules = {path.parent.name for path in _PACKAGE.glob("*/__init__.py")}
     modules |= {path.stem for path in _PACKAGE.glob("*.py")} - {"__init__"}
     assert modules >= {"submitted", "limits", "columns", "audit"}

@@ -1,10 +1,11 @@
 """Goal: a dead letter gives its time to an occurrence behind lost fates only if it can belong to no other fate. There
-is no verdict while a dead letter or fate may still come; afterwards the verdict is as if it had been there from the
-start.
+is no verdict while a dead letter or fate may still come. The later verdict is the same as if the dead letter or fate
+had been there from the start.
 
 Method: as in `test_schedule_lost_fates`, with fates that have left the dispatch log, dead letters that have left their
-topic, and open transactions that hide dead letters. Each case without a violation stands beside one that differs in one
-thing. Several cases are judged in one run and in two, of which the second reads the missing dead letter or fate.
+topic, and open transactions that hide dead letters. Each case without a violation stands beside a violation that
+differs in one thing. Several cases are judged both in one run and in two runs; the second run reads the missing dead
+letter or fate.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from support.audits.schedule_judgements import (
 DAY_MS, HOUR_MS = 86_400_000, 60 * MINUTE
 LOST = {"fates_lost_before_ms": NEVER_MS}
 SUMMER_MS, THIRD = FOLD + DAY_MS, SECOND + DAY_MS
-"""The third time by rules without winter time, and by those of the audit."""
+"""The third time by rules without winter time, and the third time by the rules of the audit."""
 FOURTH = THIRD + DAY_MS
 ONE = replace(nightly(BERLIN, NIGHT, (NIGHT, FOLD)), bounds=LOST)
 """The first of the occurrences was delivered; the fate of the second is lost."""
@@ -98,7 +99,7 @@ def test_a_hidden_dead_letter_confirms_no_time(due_ms: int, next_ms: int, verifi
 
 
 def test_the_time_that_a_hidden_dead_letter_confirms_is_judged() -> None:
-    """The occurrence lay in a pause, or its fate passes over the next time."""
+    """The occurrence lay in a pause, or its fate leaves out the next time."""
     pause = [Switch(20, THIRD - HOUR_MS, True, 7, 0)]
     far = replace(ONE, fates=[*ONE.fates, DEAD._replace(next_ms=FOURTH + DAY_MS)])
     for case, verdict in ((replace(BEHIND_ONE, switches=pause), "wrong-skip"), (far, "missing")):
@@ -157,7 +158,7 @@ def test_the_dead_letter_of_a_trigger_is_not_that_of_an_unknown_occurrence() -> 
 
 
 def test_a_fate_whose_dead_letter_may_be_gone_takes_that_of_no_other_fate() -> None:
-    """The occurrence died before the first remaining dead letter, which belongs to a trigger or backfill, or to it."""
+    """The occurrence died before the first remaining dead letter, which may belong to it or to a trigger."""
     trigger = Trigger(30, THIRD - HOUR_MS, 8, 0)
     triggered = Fate(1, 1, "dead", trigger.at_ms, 0, 20, 0, THIRD + DAY_MS // 2, False, 30)
     bounds = {**LOST, "letters_lost_before_ms": THIRD + HOUR_MS}
@@ -177,9 +178,9 @@ def test_a_fate_whose_dead_letter_may_be_gone_takes_that_of_no_other_fate() -> N
 
 
 def _dead_again_by_a_backfill(letters_lost_before_ms: int) -> tuple[Case, Fate, Fate]:
-    """Returns a sound schedule, and two fates that it does not have yet.
+    """Returns a schedule with one dead letter, and two fates `dead` for it.
 
-    Its first occurrence, and the repetition of that occurrence by a backfill, are dead, with one dead letter.
+    One fate is that of its first occurrence, the other that of a backfill that repeats this occurrence.
     """
     fill = Trigger(30, at(2) + MINUTE, 8, 0, at(1), at(1))
     dead, filled = skipped(1, 1, "dead", at(2), at(1) + 5), Fate(1, 1, "dead", at(1), 0, 9, 0, at(4), False, 30)
@@ -195,7 +196,8 @@ def _dead_again_by_a_backfill(letters_lost_before_ms: int) -> tuple[Case, Fate, 
 
 @pytest.mark.parametrize("is_late", [False, True])
 def test_of_fates_with_one_time_the_one_whose_dead_letter_may_be_gone_has_none(is_late: bool) -> None:
-    """A backfill repeats an occurrence. There is one dead letter; retention may have deleted that of the first fate."""
+    """A backfill repeats an occurrence. There is one dead letter. Retention may have deleted the dead letter of the
+    first fate."""
     case, dead, filled = _dead_again_by_a_backfill(letters_lost_before_ms=at(1))
     fates = [dead, *sound().fates[1:]]
     found = replace(case, fates=[*fates, filled._replace(late=is_late)]).judged()
@@ -209,7 +211,7 @@ def test_of_fates_with_one_time_the_one_whose_dead_letter_may_be_gone_has_none(i
 
 
 def test_a_dead_letter_is_not_gone_while_it_may_be_hidden() -> None:
-    """The first remaining dead letter lies in an open transaction, which may contain that of the fate."""
+    """The first remaining dead letter lies in an open transaction, and may be that of the fate."""
     dead = skipped(1, 1, "dead", at(2), at(1) + 5)
     case = only(dead, bounds={"letters_lost_before_ms": at(1), "overdue_before_ms": 0})
     first = hidden(case, at(1))
@@ -226,7 +228,7 @@ def test_a_fate_waits_for_no_transaction_if_a_visible_dead_letter_can_only_be_it
 
 
 def test_a_possibly_hidden_dead_letter_is_not_replaced_by_that_of_a_fate_with_a_gone_one() -> None:
-    """A backfill repeats an occurrence, and its dead letter stays hidden for two runs."""
+    """A backfill repeats an occurrence, and the dead letter of the backfill stays hidden for two runs."""
     fill = Trigger(30, at(2) + MINUTE, 8, 0, at(1), at(1))
     dead, filled = skipped(1, 1, "dead", at(2), at(1) + 5), Fate(1, 1, "dead", at(1), 0, 9, 0, at(4), False, 30)
     case = replace(
@@ -261,7 +263,7 @@ def test_a_dead_letter_of_an_extra_delivery_may_be_ahead_of_its_fate(has_dead_le
 
 @pytest.mark.parametrize("lost_before_ms", [0, SUMMER_MS - 1, SUMMER_MS + 3])
 def test_the_dead_letter_of_a_later_fate_may_have_any_time_unless_the_first_is_published(lost_before_ms: int) -> None:
-    """The owner of the fate computes by rules without winter time, and the log ends before it."""
+    """The owner that wrote the fate has rules without winter time, and the log ends before the fate."""
     late = skipped(1, 1, "dead", SUMMER_MS + DAY_MS, SUMMER_MS + 5, log_offset=9, late=True)
     request, zones = {**ONE.request, "request_ms": FOLD + 1}, ZoneVersions("2026f", (0,), ("2025a",))
     bounds = {"fates_lost_before_ms": lost_before_ms}
@@ -384,9 +386,8 @@ def test_a_completion_without_a_fate_in_its_record_is_wrong_whatever_is_lost(
 def test_an_extra_delivery_of_a_paused_schedule_is_judged_by_the_first_remaining_dead_letter(
     due_ms: int, is_same: bool
 ) -> None:
-    """The next occurrence is never decided.
-
-    Only a dead letter at one of its later times may be that of an occurrence.
+    """The next occurrence is never decided. A dead letter may be that of an occurrence only if it names a later nominal
+    time.
     """
     pause, trigger = [Switch(20, at(3) + 10, True, 5, 0)], Trigger(30, due_ms, 6, 0)
     triggered = Fate(1, 1, "dead", due_ms, 0, 7, 0, due_ms + 5, False, 30)
@@ -416,7 +417,7 @@ def test_a_later_occurrence_may_have_any_time_by_other_zone_rules() -> None:
 
 
 def test_a_dead_letter_that_is_surplus_to_known_fates_is_not_that_of_a_lost_fate() -> None:
-    """The time of the dead occurrence is unsettled, but no fate is lost behind it. A backfill repeats it."""
+    """The time of the dead occurrence is unsettled, but no fate is lost behind it. A backfill repeats this time."""
     zones = ZoneVersions("2026f", (0,), ("2026f",))
     fill = Trigger(30, NIGHT + HOUR_MS, 3, 0, NIGHT, NIGHT)
     filled = Fate(1, 1, "dead", NIGHT, 0, 4, 0, NIGHT + HOUR_MS + 5, False, 30)
@@ -439,9 +440,8 @@ def test_a_surplus_dead_letter_waits_for_no_hidden_one_of_a_judged_fate() -> Non
 
 @pytest.mark.parametrize("is_late", [False, True])
 def test_a_fate_whose_dead_letter_may_be_gone_or_hidden_takes_that_of_no_other_fate(is_late: bool) -> None:
-    """A backfill repeats an occurrence.
-
-    Retention has deleted the dead letter of the occurrence. A transaction is open.
+    """A backfill repeats an occurrence. Retention may have deleted the dead letter of the occurrence, and an open
+    transaction may hide both dead letters.
     """
     case, dead, filled = _dead_again_by_a_backfill(letters_lost_before_ms=at(3))
     case = replace(case, fates=[dead, *sound().fates[1:], filled._replace(late=is_late)])
@@ -456,7 +456,8 @@ def test_a_fate_whose_dead_letter_may_be_gone_or_hidden_takes_that_of_no_other_f
 def test_a_surplus_dead_letter_before_the_next_occurrence_is_not_that_of_its_lost_fate(
     lost_ms: int, end: End | None
 ) -> None:
-    """A backfill that was requested behind the losses repeats a delivered occurrence, and its fate was read."""
+    """A backfill that was requested behind the losses repeats a delivered occurrence. The fate of the backfill was
+    read."""
     fill, filled = Trigger(31, at(6), 8, 0, at(2), at(2)), Fate(1, 1, "dead", at(2), 0, 9, 0, at(6) + 5, False, 31)
     case = sound(bounds={"overdue_before_ms": 0})
     first = case.judged()

@@ -1,10 +1,10 @@
-"""Goal: if fates of a schedule have left the dispatch log, extra deliveries whose trigger or backfill may be lost are
-not verifiable, nor is an occurrence about which a lost pause or resume decides. All other fates are judged as if none
+"""Goal: if fates of a schedule have left the dispatch log, the audit does not verify extra deliveries whose trigger or
+backfill may be lost, or occurrences about which a lost pause or resume decides. It judges all other fates as if none
 were lost.
 
-Method: as in `test_extra_deliveries`, without the fate that asks for the extra deliveries. The caller passes the
-controls that may have lost their fates (`lost_controls`, `lost_switches`) to the judge.
-`tests/spark/test_audit_lost_fates.py` tests how the audit finds these controls.
+Method: as in `test_extra_deliveries`, without the fate that asks for the extra deliveries. The test passes the controls
+that may have lost their fates (`lost_controls`, `lost_switches`) to the judge. `tests/spark/test_audit_lost_fates.py`
+tests how the audit finds these controls.
 """
 
 from dataclasses import replace
@@ -251,7 +251,7 @@ LATE = at(5) + 30_000
 LAST = {"missed": "last"}
 ONE = occurred(1, at(1), at(2), at_ms=LATE, log_offset=7)
 OTHERS = Switch(10, at(2), True, -1, -1), Switch(12, at(6), False, -1, -1)
-"""A lost pause of all later nominal times that were due by LATE."""
+"""A lost pause, with its lost resume, of all later nominal times that were due by LATE."""
 MISSED = skipped(1, 1, "missed", at(2), LATE, log_offset=7)
 BEGUN = PAUSE._replace(log_offset=3, place=0)
 """The pause with its fate in the log, which an earlier run with a state has read."""
@@ -336,7 +336,7 @@ LOST_RULES = {"fates_lost_before_ms": NEVER_MS}
 BEHIND_HOLE = replace(nightly(BERLIN, NIGHT, (NIGHT, FOLD), request={"grace_ms": 0}), bounds=LOST_RULES)
 FIRST = replace(BEHIND_HOLE, fates=[], records=[], stored=None)
 SUMMER_MS, BEHIND_MS = FOLD + DAY_MS, SECOND + DAY_MS
-"""A time that a lost fate has published by rules without winter time, and the next one by those of the audit."""
+"""A time that a lost fate has published by rules without winter time, and the next time by the rules of the audit."""
 
 
 @pytest.mark.parametrize("reason", [None, "grace"])
@@ -373,7 +373,8 @@ def test_a_dead_letter_confirms_the_time_behind_a_loss() -> None:
 @pytest.mark.parametrize("is_first_buried", [False, True])
 @pytest.mark.parametrize("before", ["2026f", "2025a"])
 def test_a_dead_letter_in_a_hole_confirms_no_time_behind_it(is_first_buried: bool, before: str) -> None:
-    """The fates of the first two occurrences are lost. The first occurrence may be a dead letter, the third one is."""
+    """The fates of the first two occurrences are lost. The third occurrence became a dead letter, and in one case the
+    first one, too."""
     third, fourth = SECOND + DAY_MS, SECOND + 2 * DAY_MS
     dead = skipped(3, 3, "dead", fourth, third + 5, log_offset=9)
     dead_letters = [DeadOccurrence(third, True), *([DeadOccurrence(NIGHT, True)] if is_first_buried else [])]
@@ -428,7 +429,7 @@ def test_the_rules_of_the_owner_that_ended_a_schedule_give_no_first_time_behind_
 
 
 def test_a_lost_first_occurrence_may_have_been_due_before_the_computed_time() -> None:
-    """It was due before the losses by rules without winter time, and behind the losses by the rules of the audit."""
+    """By rules without winter time, it was due before the losses; by the rules of the audit, behind the losses."""
     request = {**FIRST.request, "request_ms": FOLD, "count_max": 1}
     lost = {"fates_lost_before_ms": SUMMER_MS + 1_000}
     case = replace(FIRST, request=request, bounds=lost, triggers=[Trigger(20, FOLD + 7, 3, 0)])
@@ -470,7 +471,7 @@ def test_a_surplus_dead_letter_may_be_any_that_may_belong_to_an_unknown_occurren
 
 
 def test_the_dead_letter_of_a_trigger_gives_no_time_to_an_extra_delivery_with_a_named_time() -> None:
-    """The first deliveries of a backfill are lost, and its last one and a trigger became dead letters."""
+    """The fates of the first deliveries of a backfill are lost. Its last delivery and a trigger became dead letters."""
     third = SECOND + DAY_MS
     case = nightly(BERLIN, NIGHT, (NIGHT, FOLD), (FOLD, third), (third, third + DAY_MS))
     filled = Fate(3, 3, "dead", NIGHT - DAY_MS, 0, 9, 1, third + HOUR_MS, False, 20)

@@ -1,7 +1,7 @@
 """Goal: the judge of a recurring schedule reports every defect of its occurrences, and nothing that a sidecar may do.
 
-Method: each case is a schedule, by default one that fires every minute, with literal fates and records of its first
-occurrences. It is a sound history with one change. Sound and unsound cases that differ in one thing stand beside each
+Method: each case is a schedule with literal fates and records of its first occurrences; by default it fires every
+minute. A case is a sound history with one change. Sound and unsound cases that differ in one thing stand beside each
 other.
 """
 
@@ -121,10 +121,10 @@ def test_a_gap_is_skipped() -> None:
 
 
 EXPIRED = {"target_lost_before_ms": (NEVER_MS,) * 4}
-# The third occurrence was due when the owner read a pause that began before it.
+# The owner read the pause only when the third occurrence was due, although the pause had begun before.
 MISSED_AT_3 = skipped(1, 2, "missed", at(3), at(3) + 50, log_offset=2)
 THREE = occurred(3, at(3), at(4), log_offset=2, place=1, at_ms=at(3) + 50)
-# The second one was delivered late. From the third one on, the schedule was paused.
+# The second occurrence was delivered late. From the third occurrence on, the schedule was paused.
 BEHIND_ONE = only(ONE, record(ONE)).judged().position
 LATE_TWO = TWO._replace(at_ms=at(5) + 30_000)
 PAUSE_AT_3 = Switch(10, at(3), True, 2, 1)
@@ -430,7 +430,7 @@ def test_the_audit_continues_from_a_time_that_other_rules_have_published() -> No
 OTHER_RULES = ZoneVersions("2026f", (0,), ("2025a",))
 HOUR = 60 * MINUTE
 LATE_NIGHT = occurred(1, NIGHT, SECOND, at_ms=FOLD + 30 * MINUTE)
-"""A delivery before the next time by other rules, which is an hour behind that of the audit."""
+"""A delivery before the next time by other rules. By the rules of the audit, the next time is an hour earlier."""
 IN_WINDOW = occurred(1, NIGHT, FOLD, at_ms=NIGHT + drawn_ms(1, HOUR) + 5)
 BY_OTHER_RULES: dict[str, tuple[Fate, dict[str, Any]]] = {
     "no newer one was due": (LATE_NIGHT, {"missed": "last"}),

@@ -1,5 +1,5 @@
-"""Goal: the user's Spark settings stay in force and reach Java. An unsupported Spark is refused in one sentence, before
-Java starts.
+"""Goal: the user's Spark settings stay in force and reach Java. An unsupported version or kind of Spark is refused in
+one sentence, before Java starts.
 
 Method: builds the settings of a session from given options and environments, and replaces the version of PySpark. No
 Java starts.

@@ -3,13 +3,13 @@
 A step is an audit with a state (`incremental`). It fixes the end offsets of all topics in a defined order (`ranges`),
 reads from where the last step stopped, judges the new records with the stored rows that they affect, reports, and then
 commits. So the state is the checkpoint: after any termination, the next process continues after the last committed
-step. A step that ended between its report and its commit is reported again with the same `run`. A step without new
-records and without rows to judge again commits nothing.
+step. If a process ends between the report and the commit of a step, the next process reports that step again with the
+same `run`. A step without new records and without rows to judge again commits nothing.
 
 The outputs of a step:
 
-1. One line on standard output with counts, lateness and violations; JSON with `output` `json`.
-2. With `to_topic`, the same data as records: key the origin (null for the step itself), value JSON.
+1. One line on standard output with counts, lateness and violations; JSON if `output` is `json`.
+2. With `to_topic`, the same data as records. The key is the origin (null for the step itself), the value is JSON.
 3. All verdicts, in the tables of the state (`state.store`).
 
 Structured Streaming is no alternative. Its sources fix the end offsets of the topics in no defined order, so the effect

@@ -4,9 +4,9 @@
 2. Judge the new records with the stored rows that they affect, and write both (`incremental_judging`).
 3. Report the outcome, and then commit (`state.store`).
 
-So a run costs as much as the new records and the rows that they affect. The last verdict on each origin, over all runs,
-is that of one full audit. If topics have lost records meanwhile, this audit knows more than a full audit, because
-earlier runs have read the lost records.
+So the cost of a run depends on the new records and on the rows that they affect. After any number of runs, the last
+verdict on each origin is that of one full audit. If topics have lost records meanwhile, this audit knows more than a
+full audit, because earlier runs have read the lost records.
 """
 
 from __future__ import annotations
@@ -114,10 +114,10 @@ def _judged(steps: AuditSteps, store: StateStore, read: Reading, began_s: float)
 
 
 def _left_unread(read: Reading, store: StateStore) -> int:
-    """Returns the number of offsets that were deleted from the request topics between two runs and whose fate and
-    record are unknown.
+    """Returns the number of offsets that left the request topics before any run had read them, and that have no row.
 
-    No run has read the requests at these offsets. Cost: one job if there are any.
+    The state has a row for such an offset if a run has read a fate or a record of its request. Cost: one job if any
+    offset left its topic unread.
     """
     if not read.gaps:
         return 0

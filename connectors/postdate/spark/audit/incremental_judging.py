@@ -3,7 +3,8 @@
 1. Check chunks of the new requests, as the full audit does. Write the rows of consistent chunks from the dispatch log.
 2. Fold the remaining records into one row for each origin. Join the stored rows that new records name, that are
    overdue, or that are in doubt.
-3. Judge these rows by the rules of the full audit. Rows of the same id, and the rows that they name, are the context.
+3. Judge these rows by the rules of the full audit. Their context is the stored rows with the same id, and the stored
+   rows that name them or that they name.
 4. Write the judged rows and the violations; `incremental` commits them.
 
 If a new record has an id or names another origin, the run also reads the ids of all rows.
@@ -150,9 +151,9 @@ def advance(
 def _lost_controls(
     store: StateStore, state: AuditState, parameters: JudgingParameters, facts: StructType
 ) -> DataFrame | None:
-    """Returns the stored controls OF_SCHEDULES and bulk reschedules whose fates may have left the dispatch log.
+    """Returns the stored controls (OF_SCHEDULES, or bulk reschedules) whose fates may have left the dispatch log.
 
-    Returns None if there are none. Cost: one scan of the table if a log has lost fates.
+    Returns None if there are no such controls. Cost: one scan of the table if a log has lost fates.
     """
     losses = parameters.partitions.where("fates_lost_before_ms >= 0").select(*PARTITION, "fates_lost_before_ms")
     if not state.run or losses.isEmpty():
@@ -165,7 +166,7 @@ def _lost_controls(
 
 
 def _with_lost_controls(new: History, lost: DataFrame | None) -> History:
-    """Adds the controls OF_SCHEDULES in `lost` to the occurrences of `new`, which may contain their effects."""
+    """Returns `new` with the controls OF_SCHEDULES in `lost`, whose effects may be among its occurrences."""
     if lost is None or new.occurrences is None:
         return new
     controls = lost_controls(lost.where(one_of(F.col("facts.request.action"), OF_SCHEDULES)))
@@ -174,8 +175,8 @@ def _with_lost_controls(new: History, lost: DataFrame | None) -> History:
 
 @dataclass(frozen=True)
 class _Touched:
-    """Rows to judge: `reopened` of them are in the table, in the partitions of `days`, and `open` of those are not
-    closed."""
+    """The rows to judge. `reopened` is the number of rows that the table already has, in its partitions of `days`.
+    `open` is the number of these stored rows that are not closed."""
 
     rows: DataFrame
     reopened: int = 0
@@ -190,7 +191,8 @@ def _touched(
     parameters: JudgingParameters,
     facts: StructType,
 ) -> _Touched:
-    """Returns the rows `new`, joined with the stored rows that they name, that are overdue, or that are in doubt."""
+    """Returns the rows `new`, joined with the stored rows that new records name, that are overdue, or that are in
+    doubt."""
     if not state.run:
         return _Touched(new)
     table = store.origins()
@@ -238,7 +240,7 @@ def _was_read(state: AuditState) -> Column:
 
 
 def _none(store: StateStore, facts: StructType) -> DataFrame:
-    """Returns an empty DataFrame in the form of `folded`."""
+    """Returns an empty DataFrame with the columns of `folded`."""
     empty = stored_rows(store.origins().where(F.lit(False)), facts)
     return empty.select(
         *(*ORIGIN, "id", "links", "facts"),
@@ -249,7 +251,7 @@ def _none(store: StateStore, facts: StructType) -> DataFrame:
 
 
 def _write_consistent(store: StateStore, new: History, parts: Split, facts: StructType, run: int) -> None:
-    """Writes the rows of consistent chunks; those of delivered messages come from the dispatch log.
+    """Writes the rows of consistent chunks. The rows of delivered messages are built from the dispatch log.
 
     Reads the requests once more if some are pending, have ids, or are in a chunk of several targets.
     """
@@ -272,7 +274,7 @@ def _write_consistent(store: StateStore, new: History, parts: Split, facts: Stru
     if not by_request:
         requests = where_computed(requests, F.col("ahead").isNotNull())
     if has_pending:
-        requests = cached(requests)  # read for delivered ones, and twice for pending ones, which are sorted by day
+        requests = cached(requests)  # read once for delivered requests; twice for pending ones, to sort them by day
     if has_delivered:
         fates = parts.digests.consistent_rows(fate_rows(new.log), parts.inconsistent, parts.exceptional)
         if by_request:
@@ -321,9 +323,9 @@ def write_findings(
 def violation_rows(fresh: DataFrame, breaks: DataFrame, malformed: DataFrame, unreadable: DataFrame) -> DataFrame:
     """Returns one row for each new finding: topic, partition and offset, `verdict`, `details`, `target`.
 
-    `fresh` are rows of `judged_rows`, and `breaks` are those of the chain. `malformed` are answers, and `unreadable`
-    are dead letters and records, by `place`. Each break, answer, dead letter and record is read by one run only, so all
-    their findings are new.
+    `fresh` are rows of `judged_rows`, and `breaks` are the breaks of the chain. `malformed` are malformed answers, and
+    `unreadable` are dead letters and records whose origin cannot be read; both have their `place`. All of these
+    findings are new, since only one run reads each break, answer, dead letter and record.
     """
     detail = F.lit("is no verdict of a request of this partition")
     of_origins = fresh.select(*ORIGIN, "target", F.explode("new_findings").alias("one"))

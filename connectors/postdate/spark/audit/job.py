@@ -1,7 +1,7 @@
 """The batch audit: did every request end exactly once, and is its message the requested one?
 
-The audit reads only the topics. It shares with the sidecar only the names of headers, the formats of dispatch log and
-verdicts, and with a dialect the parser of the requests.
+The audit reads only the topics. The only code that it shares with the sidecar is the names of headers, the formats of
+dispatch log and verdicts, and, for a dialect, the parser of the requests.
 
 1. Fix the end offsets in this order: requests; dispatch log; targets, dead letters and verdicts; the end of the second
    reading of the dispatch log.
@@ -137,7 +137,7 @@ def _outcome(steps: AuditSteps) -> AuditOutcome:
     read = Reading.of(steps, AuditState()).in_order(steps)
     history, needs_rows = read.history, options.html is not None
     with steps.reporter.working(spark, "comparing requests, fates and records"):
-        # No later audit reads the log again, so the chain ends where it does.
+        # No later audit reads these records again, so none of them counts as late.
         chain = Chain.of(history.log.withColumn("late", F.lit(False)), (), few=read.parameters.is_short)
         history = with_occurrences_of(history, chain.zones, chain.recurs)
         judgement = judged_history(history, read.parameters, read.digests, None if needs_rows else read.request_chunks)

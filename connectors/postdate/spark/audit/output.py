@@ -1,6 +1,6 @@
 """The result of an audit as text (a table on a terminal, plain lines elsewhere) and as one JSON object.
 
-The keys of the JSON are a contract: new ones may be added, none changes its meaning or is removed.
+The keys of the JSON are a contract: keys may be added, but no key is removed or changes its meaning.
 """
 
 from __future__ import annotations

@@ -45,9 +45,9 @@ TARGETS = (
 """The columns of the table of targets.
 
 The arrays have one value for each partition, in ascending order: `target_lost_before_ms` and `target_capped_from_ms` as
-in `Range`, and `target_known_ms`, the time since which the partition is known to exist. `target_began_ms` is the time
-since which the topic is known to exist if it has lost no record, otherwise -1. `target_recreated_ms` is that time if
-the topic is known to have been deleted and created again, otherwise -1.
+in `Range`, and `target_known_ms`, the time since which the partition is known to exist. `target_began_ms` and
+`target_recreated_ms` are the time since which the topic is known to exist, or -1. `target_began_ms` is -1 if the topic
+has lost records. `target_recreated_ms` is -1 unless the topic is known to have been deleted and created again.
 """
 
 
@@ -62,8 +62,8 @@ class Causes:
 @dataclass(frozen=True)
 class Effects:
     """The ranges whose ends are fixed once the targets are known: targets, dead letters and verdicts, then the dispatch
-    logs a second time. `present_ends`, including open transactions, are the ends of the request topics after all
-    others."""
+    logs a second time. `present_ends` are the ends of the request topics, fixed after all others; they include open
+    transactions."""
 
     targets: dict[TopicPartition, Range]
     absent_targets: tuple[str, ...]
@@ -106,7 +106,7 @@ def fix_effects(
 ) -> Effects:
     """Fixes the ranges of targets, dead letters and verdicts, then the ends of the second reading of the dispatch logs.
 
-    At last, gets the present ends of the request topics. Raises CannotRun if `options` require answers and their topic
+    Finally gets the present ends of the request topics. Raises CannotRun if `options` require answers and their topic
     does not exist.
     """
     own_topics, wanted = list(own), sorted(set(targets))
@@ -213,7 +213,7 @@ def target_table(spark: SparkSession, effects: Effects) -> DataFrame:
 
 
 def began_ms(spans: list[Range]) -> int:
-    """Returns the time since which a topic is known to exist if it has lost no record, otherwise -1."""
+    """Returns the time since which a topic is known to exist, or -1 if it has lost records."""
     return _exists_ms(spans) if all(span.lost_before_ms < 0 for span in spans) else -1
 
 

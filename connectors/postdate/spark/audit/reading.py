@@ -48,7 +48,7 @@ _STARTS = "target string, place int, start bigint"
 class Reading:
     """The input of one audit.
 
-    `causes` and `effects` are the whole ranges of the topics, from which `partitions` is built. `history` has the new
+    `causes` and `effects` are the whole ranges of the topics; `partitions` is built from them. `history` has the new
     records only. `spans` are the new ranges of all topics, and `dead_letter_ranges` the new ranges of the dead-letter
     topics. `request_chunks` are the cached chunks of the new requests, or None if there are too few requests for
     chunks.
@@ -142,7 +142,7 @@ class Reading:
         )
 
     def in_order(self, steps: AuditSteps, stored_origins: DataFrame | None = None) -> Reading:
-        """Returns this reading with the new messages that are out of order in `history.overtaken`.
+        """Returns this reading with `history.overtaken`: the new messages that are out of order.
 
         `stored_origins` are the origins of the state with their targets, or None if no run has read anything.
         """
@@ -176,7 +176,7 @@ class Reading:
         return [(part, read[part], span.log_start - 1) for part, span in spans.items() if read[part] < span.log_start]
 
     def returned_again(self, stored_origins: DataFrame | None = None) -> int:
-        """Returns the number of new returns of messages that an earlier return, of any run, had returned already.
+        """Returns the number of new returns whose message an earlier return, in any run, had returned already.
 
         `stored_origins` are the origins of the state. Cost: three jobs if there are new returns. One of these jobs
         reads the parents in all rows of the state.

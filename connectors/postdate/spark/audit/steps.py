@@ -1,6 +1,6 @@
 """The steps of an audit, which `reading`, `job` and `incremental` call in order.
 
-Functions named `…_rows` and `judge` take only DataFrames; the steps supply them with metadata of the cluster.
+Functions named `…_rows` and `judge` do not access the cluster; the steps pass them its metadata.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class AuditSteps(Job[AuditOptions]):
     def overtaken(
         self, targets: Iterable[Range], history: History, requests: DataFrame, starts: DataFrame | None = None
     ) -> tuple[DataFrame, ...]:
-        """Returns the messages of `history` that are out of order, as of `ordering.overtaken`.
+        """Returns the messages of `history` that are out of order, in the form of `ordering.overtaken`.
 
         Returns nothing if the ranges of `targets` hold more than ORDER_RECORDS_MAX records, unless the audit is strict.
         """
@@ -133,8 +133,8 @@ class AuditSteps(Job[AuditOptions]):
         )
 
     def _known_since(self, targets: Mapping[TopicPartition, Range], state: AuditState) -> dict[TopicPartition, Range]:
-        """Returns the ranges of targets with their bounds. A partition is known to exist since `state` knows it, or
-        since now.
+        """Returns the ranges of targets with their bounds. `known_ms` is the time in `state`, otherwise now, or the
+        time of the first record if that is earlier.
 
         Reads records only of partitions that the state does not know, or that have lost records since the last run.
         """
@@ -150,8 +150,8 @@ class AuditSteps(Job[AuditOptions]):
         }
 
     def _cap_times(self, ranges: Mapping[TopicPartition, Range]) -> dict[TopicPartition, Range]:
-        """Returns the ranges; those that are capped get the broker's time of the first record after their end, if it
-        has one."""
+        """Returns the ranges. Each capped range gets the broker's time of the first record after its end, if there is
+        such a record."""
         times = self.broker_times(
             replace(span, start=span.end, end=span.end + 1) for span in ranges.values() if span.capped
         )

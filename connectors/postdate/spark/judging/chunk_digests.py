@@ -1,23 +1,24 @@
 """Verifies chunks of consecutive requests by digests, so that their origins need not be compared one by one.
 
 A chunk is 1,024 consecutive requests of a partition. For each chunk, the audit aggregates three sets while it reads
-them: the requests that are expected to be delivered, the fates `delivered`, and the delivered records. Each set has a
-count, and the exclusive or of its hashes. A chunk is consistent if the three counts are equal, both hashes cancel out,
-all other requests are due later, and no other fact about them exists. The origin is part of each hash. So if the
-hashes cancel out, each request has exactly one fate and one record, and these match the request: every origin of the
-chunk is plain in the sense of `origin_rows`. Only the origins of inconsistent chunks are judged one by one.
+them: the requests that are expected to be delivered, the fates `delivered`, and the delivered records. It counts each
+set. Requests and records have a hash of the message, requests and fates a hash of the fate; the audit combines the
+hashes of each kind by exclusive or. A chunk is consistent if the three counts are equal, the hashes of both kinds
+cancel out, all other requests are due later, and no other fact about them exists. The origin is part of each hash. So
+if the hashes cancel out, each request has exactly one fate and one record, and these match the request: every origin of
+the chunk is plain in the sense of `origin_rows`. Only the origins of inconsistent chunks are judged one by one.
 
 Certainty: a hash has 128 bits. The hash of a message is SHA-256 over its key, value, headers, id, target, origin, due
 time and a 128-bit secret that each audit draws at random. The hash of a fate is two xxHash64 numbers, with 128 secret
 bits. So a forger cannot construct records that cancel out. A wrong chunk passes only by chance, with a probability of
 2**-128.
 
-Grace: a chunk passes if no fate was later than its shortest grace allows; otherwise it is inconsistent.
+Grace: a chunk is inconsistent if a fate was later than the shortest grace among its requests allows.
 
 An origin is exceptional in each of these cases:
 
-- It has another fate than `delivered`, a dead letter, or an answer: a cancelled, moved or dead message, or the control
-  that caused it.
+- It has a fate other than `delivered`, or a dead letter, or an answer. Cancelled, moved and dead messages are such
+  origins, and so are controls.
 - It is a return.
 - It was delivered, but is not expected yet. The sums of requests are computed without the fates, so they do not count
   it.
@@ -68,8 +69,8 @@ def _secret_texts() -> tuple[str, str]:
 class ChunkDigests:
     """The secrets and parameters of one audit's aggregation.
 
-    A chunk is consistent only if its plain requests due before `expected_before_ms` were delivered. Those due later
-    count as pending there, so none of them may be missing yet: `expected_before_ms` is the snapshot minus the slack, or
+    A chunk is consistent only if its plain requests due before `expected_before_ms` were delivered. Requests due later
+    count as pending. None of these may be missing yet, so `expected_before_ms` is the snapshot minus the slack, or
     later.
     """
 
@@ -85,7 +86,7 @@ class ChunkDigests:
             (F.col("action") == "schedule") & F.col("due_ms").isNotNull() & F.col("partition_asked").isNull()
         ) & (F.col("target").isNotNull() & F.col("retry").isNull())
         is_ahead = F.col("due_ms") >= self.expected_before_ms
-        # The rules judge a time within a window, and one that depends on other requests.
+        # The rules judge chosen times within a window, and due times that depend on other requests.
         has_rules = (F.col("window_ms").isNotNull() | F.col("latest_ms").isNotNull()) & ~is_ahead
         is_known = F.coalesce(is_plain & ~has_rules, F.lit(False))
         kinds = {"asked": is_known & ~is_ahead, "ahead": is_known & is_ahead, "others": ~is_known}
@@ -122,15 +123,14 @@ class ChunkDigests:
         rows = placed.select(*PARTITION, "offset", *_PARTS, *_flags(kinds), *garbled)
         hashed = [*self._message(), F.col("garbled")]
         folded = self._folded(rows, hashed, list(kinds), "records", measured=F.sum("garbled").alias("garbled"))
-        # Spark would evaluate a condition on the group for each record, and parse its origin twice.
+        # Not a condition on the grouping columns: Spark would evaluate it for each record, and parse the origin twice.
         return folded.where("named > 0 or garbled > 0").drop("named")
 
     def exceptional_origins(self, log: DataFrame, others: Sequence[DataFrame], *, has_recent: bool = True) -> DataFrame:
         """Returns the origins of fates that are not plain, and all origins in `others`.
 
         With `has_recent`, also returns the origins of delivered messages that are not expected yet, unless they were
-        early.
-        `log` has rows of `log_rows`.
+        early. `log` has rows of `log_rows`.
         """
         fate = F.col("fate")
         is_regular = _is_plain(fate) & (self._is_expected(fate.first_due_ms) if has_recent else F.lit(True))
@@ -143,8 +143,8 @@ class ChunkDigests:
     ) -> DataFrame:
         """Returns one row for each chunk with data: its counts, and whether it `is_consistent`.
 
-        Records whose origin is not that of a request have one more row, without a chunk. The first three arguments are
-        the aggregates of this class. A chunk with a target that does not exist is inconsistent.
+        Records whose origin cannot be read are counted in one more row, without a chunk. The first three arguments are
+        aggregates from the methods of this class. A chunk with a target that does not exist is inconsistent.
         """
         known = request_chunks.join(F.broadcast(targets.select("target", "target_partitions")), "target", "left")
         rest = F.when(F.col("target_partitions").isNull(), F.col("asked") + F.col("ahead")).otherwise(0)
@@ -201,7 +201,7 @@ class ChunkDigests:
         texts = [F.col(name).cast("binary") for name in ("topic", "target", "key", "value", "id")]
         sizes = (F.coalesce(F.octet_length(part), F.lit(-1)) for part in (*texts, header_names))
         numbers = F.concat_ws(",", *map(F.col, ("partition", "offset", "due_ms")), *sizes, F.size(data)).cast("binary")
-        # The numbers contain their length, so nothing after them can be mistaken for one of them.
+        # `numbers` has the size of each part after it, so no two messages have the same bytes.
         whole = F.concat(
             F.lit(self.secret),
             *(numbers, F.lit(b";")),
@@ -282,6 +282,6 @@ def _is_plain(fate: Column) -> Column:
 def _marked(rows: DataFrame, some: DataFrame, by: Sequence[str], mark: str) -> DataFrame:
     """Returns `rows` with the column `mark`: true if `some` has a row with the same columns `by`, otherwise null."""
     marks = some.select(*(F.col(name).alias(f"{mark}_{name}") for name in by), F.lit(True).alias(mark))
-    # A partition that no topic can have is null, and still belongs to something.
+    # A partition number that no topic can have is read as null. Rows with such an origin must match, too.
     same = reduce(Column.__and__, (F.col(name).eqNullSafe(F.col(f"{mark}_{name}")) for name in by))
     return rows.join(F.broadcast(marks), same, "left")

@@ -50,7 +50,7 @@ def folded(inputs: AuditInputs, *, few: bool = False) -> DataFrame:
         id                       of the request, null if it has none or was not read
         links                    offsets of its partition that it names, as a control, by its fates or by its answers
         facts                    `request`, `fates`, `records`, `letters`, `answers`, `disorders`
-        is_reopened reported     false and null: not from a state, see `joined`
+        is_reopened reported     false and null, since the row is not from a state; see `joined`
         position                 of a schedule with occurrences, as in `rules.schedules.occurrences`; otherwise null
 
     Cost: one shuffle and sort of all rows, of about 300 bytes each; no shuffle if there are `few` (`gathered`).

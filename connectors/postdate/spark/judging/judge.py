@@ -50,7 +50,7 @@ def judge(
 
     `placed` are rows of `inputs.folded` with the columns of their partition and target (`audit.ranges`), all of them in
     the audited range. `causes` are the results of `claims`, `verdict_checks` and `unanswered`, if these have anything
-    to check. `has_schedules` is True if a row is that of a schedule, whose occurrences were judged. Times are epoch
+    to check. `has_schedules` is True if a row belongs to a schedule, whose occurrences were judged. Times are epoch
     milliseconds. `few` as for `gathered`. Cost: no shuffle without causes.
     """
     facts = F.col("facts")
@@ -105,11 +105,12 @@ audit describes the same findings in the same words."""
 
 
 def is_in_range(is_request: Column) -> Column:
-    """True if this audit judges an origin: a request that was read, or one that should have been read.
+    """True if this audit judges an origin.
 
-    Below the start of its topic, a request has expired. Below the window, or from the fixed end on, it is not part of
-    the audit. From the present end on, which is determined after all reads, and in a partition that the topic does not
-    have, there has never been a request.
+    The audit judges each request that was read, and each origin between the start and the fixed end. It judges origins
+    below the start of the topic, whose requests have expired, but none below a window. It does not judge origins from
+    the fixed end up to the present end. At or above the present end, which is determined after all reads, and in a
+    partition that the topic does not have, there was never a request; the audit judges these origins.
     """
     offset, start = F.col("offset"), F.col("request_start")
     is_expired = (offset < start) & (start == F.col("request_log_start"))
@@ -140,11 +141,11 @@ def _fact_columns(has_schedules: bool) -> tuple[dict[str, Column], dict[str, Col
     request_ms = F.col("request.request_ms")
     # The time in a reschedule is that of another request: a control itself is due at once.
     first_due_ms = F.when(~F.col("request.action").isin("cancel", "reschedule"), F.col("request.due_ms"))
-    # A later request of a series is due earlier than requested; `claims` judges by how much.
+    # A later request of a series may be due earlier than requested; `claims` judges by how much.
     said_ms = F.nullif(F.get("fates", 0).first_due_ms, F.lit(0))
     is_limited = F.col("request.latest_ms").isNotNull() & first_due_ms.isNotNull()
     first_due_ms = F.when(is_limited, F.least(first_due_ms, said_ms)).otherwise(first_due_ms)
-    # The due time of a return with an unknown policy cannot be computed, so that of the dispatch log counts.
+    # The due time of a return with an unknown policy cannot be computed, so the due time in the dispatch log counts.
     is_unknown = F.coalesce(F.col("request.retry.is_unknown"), F.lit(False))
     first_due_ms = F.coalesce(first_due_ms, F.when(is_unknown, said_ms))
     last_due_ms = F.coalesce(F.col("lost_move.due_ms"), F.col("moved.new_due_ms"), F.col("first_due_ms"))
@@ -197,9 +198,9 @@ def _lost_move(
 ) -> Column:
     """Returns the lost reschedule that explains the due time in a record.
 
-    Without a record, it explains an end at or after the due time that it gave. A reschedule that also explains the
-    chosen time and the grace is preferred. Returns null if the due time and the grace in the log explain the end, or if
-    no lost reschedule does.
+    If there is no record, a reschedule explains any end at or after the due time that it gave. Prefers a reschedule
+    that also explains the chosen time and the grace. Returns null if the due time and the grace in the log explain the
+    end, or if no lost reschedule does.
     """
     window_ms, is_expired = (
         F.col("request.window_ms"),

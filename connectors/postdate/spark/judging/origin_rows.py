@@ -2,7 +2,7 @@
 
 A row has all facts about an origin, as `inputs.folded` makes it and a state stores it. Nearly all rows are plain. A
 plain row is either `delivered` or `pending`. If it is `delivered`, it has one request, one fate, one record and nothing
-else, and everything that can be compared is equal. If it is `pending`, it is a request without any effect that is not
+else, and everything that can be compared is equal. If it is `pending`, it is a request that has no effect and is not
 overdue. No rule applies to a plain row. The rules judge the other rows. They need a shuffle only for the effects of
 other requests.
 
@@ -103,14 +103,13 @@ class JudgingParameters:
 
 @dataclass(frozen=True)
 class RowCounts:
-    """The numbers of all `rows` and of those `left` for the rules, and flags, each of which is True if any row has its
-    feature.
+    """The number of all `rows`, the number `left` for the rules, and flags. A flag is True if any row is or has:
 
     `has_related`: an id, a link to another origin, or a bulk control. `has_claims`: a fate that names a cause, a return
     that names an attempt, a request that may continue a series, or a bulk control. `has_answers`: an answer.
     `has_request_to_reread`: a request that must be read again. `has_schedules`: a schedule, or an occurrence.
     `has_lost_controls`: a control of a schedule whose fate may have left the dispatch log. `has_lost_moves`: a message
-    that a reschedule may have moved in such a fate.
+    whose fate `moved` may have left the dispatch log.
     """
 
     rows: int
@@ -127,8 +126,9 @@ class RowCounts:
 def must_reread_request() -> Column:
     """True if the request of a row must be read again.
 
-    Either the facts contain a second record, or a dead letter, but no digests of the request: a state does not store
-    the digests of a plain, delivered message. Or the request is a return whose policy was unknown when it was read.
+    There are two cases. First, the facts contain a second record or a dead letter, but no digests of the request, since
+    a state does not store the digests of a plain, delivered message. Second, the request is a return whose policy was
+    unknown when it was read.
     """
     is_without = F.col("facts.request").isNotNull() & F.col("facts.request.value_digest").isNull()
     has_others = (F.size("facts.records") > 1) | (F.size("facts.letters") > 0)
@@ -188,11 +188,11 @@ def judged_origins(
     requests_of: Callable[[DataFrame], DataFrame] | None = None,
     occurrences: Events | None = None,
 ) -> DataFrame:
-    """Returns rows of `inputs.folded` with the columns of `judge`, which are null for rows that are not judged, and
-    `kept`.
+    """Returns rows of `inputs.folded` with the columns of `judge` and the columns `kept`.
 
-    `context` is None if `rows` are a whole history. `requests_of` reads the requests of some origins again
-    (`must_reread_request`); it is None if reading them again could show nothing new.
+    The columns of `judge` are null for rows that are not judged. `context` is None if `rows` are a whole history.
+    `requests_of` reads the requests of some origins again (`must_reread_request`); it is None if reading them again
+    could show nothing new.
     """
     placed_rows = materialised(placed(rows, parameters), few=parameters.is_short)
     counts = row_counts(placed_rows, few=parameters.is_short)
@@ -216,7 +216,7 @@ def judged_placed(
     kept: Sequence[str],
     zones: Zones = _NO_ZONES,
 ) -> DataFrame:
-    """Returns the rows of `placed`, with `counts` of them, as `judged_origins` does; `zones` are those of
+    """Judges rows of `placed` as `judged_origins` does. `counts` are the counts of these rows, and `zones` those of
     `occurrences`."""
     is_left = F.col("is_judged") & F.col("plain").isNull()
     plain = placed_rows.where(~is_left) if counts.left else placed_rows
@@ -278,7 +278,7 @@ def _causes(
 
 
 def claim_rules(zones: Zones) -> list[tuple[Callable[[DataFrame, bool], list[DataFrame]], Column]]:
-    """Returns the rules for each kind of claim, each with a condition on a row of `history_rows` that makes such a
+    """Returns the rules for each kind of claim, each with the condition by which a row of `history_rows` makes such a
     claim.
 
     Most histories make few kinds of claims, and planning a rule costs more than computing it. The second argument of a
@@ -307,10 +307,10 @@ def claim_rules(zones: Zones) -> list[tuple[Callable[[DataFrame, bool], list[Dat
 
 
 def _with_requests(rows: DataFrame, requests_of: Callable[[DataFrame], DataFrame]) -> DataFrame:
-    """Returns `rows`. Those for which `must_reread_request` is true get their requests, including digests, in their
-    facts, if the requests can still be read.
+    """Returns `rows`, with requests that were read again in the facts of the rows that `must_reread_request`.
 
-    Such rows are rare, since each of them breaks a rule.
+    These requests include digests. The row stays as it is if its request cannot be read any more. Such rows are rare,
+    since each of them breaks a rule.
     """
     to_reread = rows.where(must_reread_request()).select(*ORIGIN)
     requests = requests_of(to_reread)
@@ -390,7 +390,8 @@ def _plain_judgement() -> list[Column]:
 
 
 def stored_context(stored: DataFrame, lost: DataFrame | None, rows: DataFrame, wanted: DataFrame) -> DataFrame:
-    """Returns the context of `rows` from the rows `stored` in a state. Rows in `lost` may be related to all `rows`."""
+    """Returns the context of `rows` from the rows `stored` in a state. The context has all rows of `lost`, since each
+    of these may be related to any row."""
     origins = related_origins(stored, wanted)
     if lost is not None:
         origins = origins.unionByName(lost.select(*ORIGIN)).distinct()
@@ -411,10 +412,11 @@ def wanted_keys(rows: DataFrame) -> DataFrame:
     """Returns the keys of the origins that are related to these rows, including themselves: `topic`, `partition`,
     `key`.
 
-    Related are rows with the same id in a partition, rows of which one names the other, and rows that name the same
-    origin if one of them has an answer: whether an answer is true may depend on the other answers about that origin.
+    Two rows of a partition are related if they have the same id, or if one names the other. They are also related if
+    both name the same origin and one has an answer, since the other answers about an origin may decide whether an
+    answer is true.
     """
-    # A closed row can only have named an origin that has begun to end, though its fates may have left the log.
+    # A closed row can only have named an origin that has begun to end. The fates of that origin may have left the log.
     is_ending = (F.size("facts.fates") > 0) | (F.size("facts.answers") > 0) | (F.size("facts.records") > 0)
     own = [_id_key(), _key("at", F.col("offset")), F.when(is_ending, _key("names", F.col("offset")))]
     of_answers = F.concat(F.array("facts.request.acts_on"), F.transform("facts.answers", lambda answer: answer.of))

@@ -63,13 +63,12 @@ class History:
 
 @dataclass(frozen=True)
 class Split:
-    """A history in two parts: consistent chunks, and the inputs `left` to be judged one by one; None if nothing is
-    left.
+    """A history in two parts: consistent chunks, and the inputs `left` to be judged one by one (None: nothing is left).
 
-    `request_chunks` are the chunks of the requests without the `exceptional` origins, which chunks exclude.
-    `inconsistent` are the chunks that are not consistent. `has_garbled` is True if the origin of a record cannot be
-    read. `digests` made the chunks. `naming` are the requests that have an id or name another request of their
-    partition, as rows of `digested_requests`; None: they were not gathered.
+    `request_chunks` are the chunks of all requests except those of `exceptional` origins. `inconsistent` are the chunks
+    that are not consistent. `has_garbled` is True if the origin of a record cannot be read. `digests` made the chunks.
+    `naming` are the requests that have an id or name another request of their partition, as rows of
+    `digested_requests`; None: they were not gathered.
     """
 
     plain: Plain
@@ -84,7 +83,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Judged:
-    """The judged `rows`, or None if all origins are plain, and the `plain` origins without a row.
+    """The judged `rows` (None: all origins are plain), and the `plain` origins without a row.
 
     `has_garbled` is True if there may be records whose origin cannot be read.
     """
@@ -139,13 +138,13 @@ def split(
 ) -> Split | None:
     """Returns the parts of `history`, or None if its origins must be judged one by one.
 
-    That is so if each delivered request must be answered, since chunks do not count answers. It is also so if chunks
-    would save nothing: most requests are in inconsistent chunks, or too many origins are exceptional. But if most are
-    in inconsistent chunks because deliveries are late, splits again, and expects only overdue messages.
+    Returns None if each delivered request must be answered, since chunks do not count answers. Also returns None if
+    chunks would save nothing, because too many requests are in inconsistent chunks or too many origins are exceptional.
+    But if late deliveries make these chunks inconsistent, splits again, with chunks that expect only overdue messages.
 
-    `doubtful` are further exceptional origins, about which facts are known that the history does not contain. With
-    `gathers_naming`, the requests of `Split.naming` are gathered while the exceptional requests are read, if there are
-    any of these, and at most `parameters.separate_rows_max` requests that name something.
+    `doubtful` are further exceptional origins: the history does not contain all known facts about them. With
+    `gathers_naming`, `Split.naming` is gathered while the exceptional requests are read. It stays None if no origin is
+    exceptional, or if more than `parameters.separate_rows_max` requests name something.
     """
     if parameters.requires_all_verdicts:
         return None
@@ -190,8 +189,12 @@ def split(
 
 
 def _totals(sums: DataFrame) -> Row:
-    """Returns the totals of all chunks: `delivered` and `pending` of the consistent ones; `requests`; those `left` in
-    inconsistent ones, and of these the ones in chunks with `late` messages; and `inconsistent` and `garbled`."""
+    """Returns the totals of all chunks.
+
+    `delivered` and `pending` count requests of consistent chunks, and `requests` all requests. `left` counts requests
+    of inconsistent chunks, and `late` those of chunks with fewer fates than expected. `inconsistent` is the number of
+    inconsistent chunks, and `garbled` the number of records whose origin cannot be read.
+    """
     is_consistent = F.col("is_consistent")
     return sums.agg(
         *(
@@ -247,9 +250,9 @@ def _exceptional(
 
 
 def _left(history: History, requests: DataFrame, left_of: Callable[[DataFrame], DataFrame]) -> AuditInputs:
-    """Returns the inputs that are left to be judged: `requests`, and those of the other rows that `left_of` returns.
+    """Returns the inputs that are left to be judged: `requests`, and the other rows that `left_of` returns.
 
-    A chunk with an occurrence is inconsistent, and so is one with a schedule: all occurrences are left.
+    A chunk with a schedule or an occurrence is inconsistent, so all occurrences are left.
     """
     return AuditInputs(
         requests,
@@ -269,7 +272,7 @@ def _count_of_naming(request_chunks: DataFrame) -> int:
 
 
 def _exceptional_and_naming(understood: DataFrame, exceptional: DataFrame, *, gathers: bool) -> DataFrame:
-    """Returns the `exceptional` requests, and if it `gathers` also the requests that name something.
+    """Returns the `exceptional` requests; with `gathers`, also the requests that name something.
 
     The rows have the columns of `digested_requests` and `is_exceptional`; exceptional requests also have their message.
     Cost: reads requests once.
@@ -289,12 +292,15 @@ def _exceptional_and_naming(understood: DataFrame, exceptional: DataFrame, *, ga
 def read_context(history: History, naming: DataFrame | None, rows: DataFrame, wanted: DataFrame) -> DataFrame:
     """Returns the context of `rows` from a history that is read once more; `naming` as in `Split`.
 
-    The context has origins with all facts that may be a cause: no deliveries and no dead letters. `related_origins`
-    finds requests without an id that name nothing only by their own offset, and `rows` name the wanted offsets. So the
-    requests in `naming` suffice, besides the requests that are named, or whose own fates or answers are related.
+    The origins of the context have their request, fates and answers. Deliveries and dead letters are left out, since
+    they cause nothing.
 
-    Cost: reads requests twice without `naming`. With `naming`, reads them once if there are such further requests, also
-    unread ones.
+    A request that has no id and names nothing is related only by its offset or by its own fates and answers. The wanted
+    offsets are those that `rows` name. So the function searches only `naming`, and adds the requests that `rows` name
+    and those whose fates or answers are related.
+
+    Cost: reads requests twice without `naming`. With `naming`, reads them once if an origin must be added, even if its
+    request is unread.
     """
     inputs = history.inputs()
     fates, answers = inputs.fates, inputs.answers
@@ -322,10 +328,10 @@ def read_context(history: History, naming: DataFrame | None, rows: DataFrame, wa
 
 
 def _in_range(exceptional: DataFrame, partitions: DataFrame, *, has_unread: bool) -> DataFrame:
-    """Returns the exceptional origins that may be judged; around a window there may be any number of others.
+    """Returns the exceptional origins that may be judged. There may be any number of others around a window.
 
-    With `has_unread`, also returns the origins of requests that only the next audit reads, since that audit does not
-    reread the records that name them now.
+    With `has_unread`, also returns origins whose requests only the next audit reads. That audit does not reread the
+    records that name these origins now.
     """
     placed = exceptional.join(F.broadcast(partitions), list(PARTITION), "left")
     is_wanted = is_in_range(F.lit(False))

@@ -1,23 +1,23 @@
 """Checks each fate that another request caused, such as `cancelled`: does such a request exist?
 
 A `cancelled` needs a later cancel of its id or origin. A `moved` needs the reschedule that it names, with the same due
-time. Both controls must be `applied` in the same dispatch-log record, since the end of a request and every control on
-it share a transaction. A `replaced` that names no survivor needs a later request to schedule with the same id that had
-not been refused by then, and that the owner had ingested; `survivors` checks a `replaced` that names one. Fates are
-checked only if the audit has read every request that the owner had ingested. The condition is necessary, not
-sufficient, so no valid fate is rejected.
+time. The control must be `applied` in the dispatch-log record of this fate, since the end of a request and every
+control on it share a transaction. A `replaced` that names no survivor needs a later request to schedule with the same
+id that had not been refused by then, and that the owner had ingested; `survivors` checks a `replaced` that names a
+survivor. Fates are checked only if the audit has read every request that the owner had ingested. The condition is
+necessary, not sufficient, so no valid fate is rejected.
 
-A bulk control must select each message that it has ended or moved, at the due time in force, and its count must be the
-number of the fates that name it. The due time in force is in doubt if the fate of an earlier reschedule of the message
-may have left the dispatch log; for a schedule, if the fate of an occurrence, trigger or backfill may have left it. The
+A bulk control must select each message that it has ended or moved, at the due time in force. Its count must be the
+number of fates that name it. The due time in force is in doubt if the fate of an earlier reschedule of the message may
+have left the dispatch log; for a schedule, if the fate of an occurrence, trigger or backfill may have left the log. The
 row then has a sentence `doubt` instead of a `claim`.
 
-A return that names its parent, an earlier delivery of the same partition, and an attempt must name the attempt of that
-delivery: 0 for the delivery of a request that is not a return.
+A return may name its parent, an earlier delivery of the same partition, and an attempt. If it names both, the attempt
+must be that of the parent: 0 if the parent is the delivery of a request that is not a return.
 
-The due time of a request of a series, one with a `latest_ms`, follows from the start of the series. The start is in the
-fate `replaced` that names the request as its survivor, and is that of the replaced request. Without such a fate, it is
-the timestamp of the request.
+A request with a `latest_ms` belongs to a series, and its due time follows from the start of the series. If a fate
+`replaced` names the request as its survivor, this fate has the start, which is that of the replaced request. Without
+such a fate, the start is the timestamp of the request.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _refused(known: DataFrame) -> DataFrame:
 
 
 def _is_replaced_by_refused() -> Column:
-    """True if a request was replaced by a later one that was accepted at that time, and that another owner refused."""
+    """True if a request was replaced by a later one that was accepted then, and that another owner refused later."""
     end, by = F.col("end"), F.col("refused")
     is_same_id = (F.col("topic") == F.col("of_topic")) & (F.col("partition") == F.col("of_partition"))
     is_same_id = is_same_id & (F.col("id") == by["id"])
@@ -94,8 +94,8 @@ def _is_replaced_by_refused() -> Column:
 def judged_series(known: DataFrame) -> DataFrame:
     """Returns one row for each request of a series whose due time does not follow from the start of the series.
 
-    The row has the origin and a sentence `claim`. If the fate of its predecessor, which has the start, may have left
-    the dispatch log, the sentence is a `doubt`. `known` as in `history_rows`.
+    The row has the origin and a sentence `claim`. The sentence is a `doubt` if the start may be in a fate that has left
+    the dispatch log. `known` as in `history_rows`.
     """
     end = F.col("end")
     due_ms = F.least("due_ms", F.coalesce("series_ms", "request_ms") + F.col("latest_ms"))
@@ -178,7 +178,7 @@ def judged_moves(known: DataFrame, *, has_losses: bool) -> DataFrame:
 
 
 def _selects_at_any_time(selected: Column) -> Column:
-    """True if a selection selects the schedule at any due time."""
+    """True if a selection selects the schedule whatever its due time is."""
     none = F.lit(None).cast("bigint")
     return selects_at(selected.withField("from_ms", none).withField("until_ms", none), none)
 
@@ -206,7 +206,7 @@ def _moves_in_bulk() -> Column:
 
 
 def judged_switches(known: DataFrame) -> DataFrame:
-    """Returns one row for each fate OF_CONTROLS of a schedule whose control does not ask for it.
+    """Returns one row for each fate OF_CONTROLS of a schedule for which its control does not ask.
 
     The row has the origin and a sentence `claim`. `known` as in `history_rows`. Cost: a join of these fates with their
     controls.
@@ -240,9 +240,9 @@ def judged_late_switches(known: DataFrame) -> DataFrame:
     Such a schedule was no longer pending for a later control. The row has the origin and a sentence `claim`. `known` as
     in `history_rows`.
 
-    A bulk cancel is in force from its first fate on. A control counts only if the owner that wrote this fate had not
-    read the control then, and carried it out itself: an earlier owner may have read the control before. A bulk cancel
-    with a due range counts only if the log published the due time of the schedule before the bulk cancel began: later
+    A bulk cancel is in force from its first fate on. A control counts only if the owner that wrote this first fate
+    read and carried out the control later: another owner may have read it before the bulk cancel. A bulk cancel with a
+    due range counts only if the log published the due time of the schedule before the bulk cancel began: later
     occurrences may have moved the schedule into the range. Cost: a join of these fates with the bulk cancels.
     """
     switch, begun, selected = F.col("switch"), F.col("begun"), F.col("selected")
@@ -266,8 +266,8 @@ def judged_bulks(known: DataFrame, *, has_losses: bool) -> list[DataFrame]:
     """Returns one row for each message that a bulk control has cancelled without selecting it, and for each wrong
     count.
 
-    A count is wrong if a bulk control has another one than the number of fates that name it. The row has the origin and
-    a sentence `claim`, or a sentence `doubt` if the due time of the message may be that of a lost fate. `known` and
+    A count is wrong if it differs from the number of fates that name the bulk control. The row has the origin and a
+    sentence `claim`, or a sentence `doubt` if the due time of the message may be that of a lost fate. `known` and
     `has_losses` as in `judged_moves`. Cost: a join of the cancelled messages with the bulk controls, and a count by
     control; a second join if there are losses.
     """
@@ -287,7 +287,7 @@ def judged_bulks(known: DataFrame, *, has_losses: bool) -> list[DataFrame]:
         & F.coalesce(last.control_offset < control, F.lit(True))
         & selects_at(F.col("by"), due_ms)
     )
-    # The occurrence that set the due time of a schedule with a late end may be late too, and was not judged then.
+    # If the end of a schedule is late, the occurrence that set its due time may be late, too, and is not judged yet.
     unselected = (
         ended.where(is_known(end.next_request) & ~(end.late & (F.col("action") == RECURRING)))
         .drop("selected")
@@ -334,7 +334,7 @@ def judged_bulks(known: DataFrame, *, has_losses: bool) -> list[DataFrame]:
 
 
 def judged_returns(known: DataFrame) -> DataFrame:
-    """Returns one row for each return that names another attempt than that of its parent.
+    """Returns one row for each return whose named attempt differs from that of its parent.
 
     The row has the origin and a sentence `claim`. `known` as in `history_rows`. A return is not judged if its parent is
     not among these rows, or if it names no attempt; the request to deliver a dead letter again names none. Cost: a join

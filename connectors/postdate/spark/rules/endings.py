@@ -107,7 +107,8 @@ def ended_problems() -> list[Problem]:
 
 
 def is_past_grace(at_ms: Column, due_ms: Column) -> Column:
-    """True if a commit is later than the grace `grace_ms` plus the time of a transaction; null without a grace."""
+    """True if a commit is later than the due time plus `grace_ms` plus the time of a transaction; null without a
+    grace."""
     return at_ms - due_ms - COMMIT_MS_MAX > F.col("grace_ms")
 
 
@@ -125,7 +126,7 @@ def answer_problems() -> list[Problem]:
 def _order_problems() -> list[Problem]:
     """Returns the problems of messages that another message of their key and target overtook.
 
-    That is a violation unless the message left late. A rescheduled message has no place in the order.
+    Being overtaken is a violation unless the message left late. A rescheduled message has no place in the order.
     """
     late, on_time = (
         F.filter("disorders", lambda disorder: disorder.is_late),

@@ -33,12 +33,12 @@ def is_older_than_losses() -> Column:
 
 
 def may_be_moved() -> Column:
-    """True if a row of `judging.placed` is a message older than the losses of the log, whose end the log does not
-    explain.
+    """True if a row of `judging.placed` is a message that is older than the losses of the log, and whose end the log
+    does not explain.
 
-    The message was delivered for another due time than the last one in the log, ended before that due time or outside
-    of its window or grace, or expired before its grace was over. The grace is that of the request. If a reschedule may
-    have changed the grace, any end after the due time counts.
+    The log does not explain the end if the message was delivered for a due time other than the last one in the log,
+    ended before that due time or outside of its window or grace, or expired before its grace was over. The grace is
+    that of the request. If a reschedule may have changed the grace, the log explains no end after the due time.
     """
     request, fates = F.col("facts.request"), F.col("facts.fates")
     due_ms = _known_due_ms()
@@ -84,8 +84,8 @@ def with_lost_due_times(messages: DataFrame, known: DataFrame, *, with_graces: b
     """Returns the rows of `messages` that a lost reschedule names or selects, with the column `lost_due_times`.
 
     `lost_due_times` is an array of LOST_MOVE: `known_due_ms`, and each due time that a lost reschedule between the
-    offsets `moved_by` and `control` may have set. `with_graces` adds the reschedules before `moved_by`, which may have
-    given the grace, since a reschedule without a grace keeps it.
+    offsets `moved_by` and `control` may have set. With `with_graces`, reschedules before `moved_by` count, too: one of
+    them may have given the grace, and later reschedules without a grace keep it.
 
     Columns of `messages`: origin, `id`, `delivered_id`, `target`, `key_digest`, `known_due_ms`, `control`, and any
     others. `moved_by` is the reschedule that set `known_due_ms`; null if that is the first due time. `known` as in

@@ -1,7 +1,8 @@
 """Rules about content: do the delivered message and the dispatch log match the request?
 
-Expressions over the columns of `judge`. The expected partition is the requested one. Otherwise it is that of the Java
-partitioner, for a partition count that the target may have had when the fate was committed.
+Expressions over the columns of `judge`. The expected partition is the requested partition. If none was requested, it is
+the partition that the Java partitioner chooses for a partition count that the target may have had when the fate was
+committed.
 """
 
 from __future__ import annotations
@@ -86,9 +87,9 @@ def expected_return_headers(request: Column, first_due_ms: Column) -> Column:
 def expected_partitions() -> Column:
     """Returns the possible partitions of the message in its target.
 
-    Null for a null key, with which any partition is possible. Partitions are only ever added. Partitions that are known
-    to have existed at the commit of the fate count. A partition whose first record is later may have been added since.
-    So the key is placed for each possible partition count.
+    Null if any partition is possible, because the key is null. Otherwise, the partition follows from the key and the
+    partition count when the fate was committed. This count is at least the number of partitions that are known to have
+    existed then, and at most the present number, since partitions are only ever added.
     """
     known = F.filter("target_known_ms", lambda known_ms: known_ms <= F.col("final.at_ms"))
     counts = F.sequence(F.greatest(F.size(known), F.lit(1)), F.col("target_partitions"))
@@ -155,7 +156,7 @@ def _dead_letter_problems() -> list[Problem]:
             "mismatch", is_request & F.exists("letters", differs), F.lit("the dead letter differs from the request")
         ),
         Problem("false-refusal", is_request & (F.size(wrong) > 0), F.concat(F.lit("not "), F.array_join(wrong, ", "))),
-        # Outside of the functions of a dead letter, in which Spark cannot read a time.
+        # Not in a function of a dead letter: Spark cannot read times there.
         Problem(
             "false-refusal",
             is_request & is_range_readable(request) & F.exists("letters", is_bad_time),
@@ -224,7 +225,7 @@ def _fate_problems() -> list[Problem]:
 def _chosen_problem() -> Problem:
     """Returns the problem of a wrong chosen time.
 
-    A message with a window, and no other message, has a chosen time, which lies within the window after its due time.
+    Only a message with a window has a chosen time. The chosen time lies within the window after the due time.
     """
     final, window_ms, due_ms = F.col("final"), F.col("request.window_ms"), F.col("last_due_ms")
     was_pending = (final.fate_name == "delivered") | ((final.fate_name == "dead") & (final.first_due_ms != 0))

@@ -1,6 +1,6 @@
 """Order: messages of one request partition with the same target and key must leave by due time, then by request offset.
 
-A message was overtaken if it lies after another message in its target although it was due before, and its request had
+A message was overtaken if it lies behind another message in its target, although it was due earlier and its request had
 been ingested when the other message left. The dispatch-log record of the other message shows how far its owner had read
 (`next_request`), so a request that arrived too late for its place is not out of order. A message with a window counts
 by its chosen time. Rescheduled messages are not checked, since their place changed while they waited. A record without
@@ -10,8 +10,8 @@ ORDER_LATE_MS_MAX after it was due is not a violation: its target may have faile
 Only the first record of a request in a partition of the request's target is its message. All other records are
 duplicates, or copies that a consumer made, and are left out.
 
-1. Sort all records by key, a few numbers each. Most keys are in order, whatever is left out. The other keys are
-   doubtful.
+1. Sort all records by key, a few numbers each. The records of most keys are in order, duplicates and copies included.
+   The other keys are doubtful.
 2. Reread the records of doubtful keys, with their requests and fates, and compare their messages.
 """
 

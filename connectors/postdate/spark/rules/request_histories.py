@@ -25,8 +25,8 @@ answers_of_others        the answers to other requests that name it
 later_schedule           the next related request to schedule that was not refused, kept or dropped
 cancel_with              the last related cancel that was applied in the dispatch-log record of its end
 pending_until            the last position at which an earlier related request to schedule was pending
-last_schedule            the last such request, with its `request_ms`; its `end` is null if it has not ended
-undone_with              whether a related request was cancelled in that record, and no answer reports it
+last_schedule            the last earlier related request to schedule, with its `request_ms` and, once it ended, `end`
+undone_with              whether a related request was cancelled in the record of its end, and no answer reports that
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def history_rows(
 
 
 def is_refused(end: Column) -> Column:
-    """True if an end is that of a request that was never pending: `dead`, without a first due time."""
+    """True if an end belongs to a request that was never pending: `dead`, without a first due time."""
     return F.coalesce((end.fate_name == "dead") & (end.first_due_ms == 0), F.lit(False))
 
 

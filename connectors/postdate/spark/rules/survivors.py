@@ -4,9 +4,9 @@
 - The survivor of a `kept` is an earlier request of the same id that had not ended in an earlier dispatch-log record.
   The kept request must ask for it.
 - The survivor of a `dropped` is an earlier request of the same id that was delivered in an earlier dispatch-log record.
-  The time of that record is at most the longest window before the timestamp of the dropped request, and both requests
-  must have `postdate-if-ended`. The audit does not know the window of the request topic, so it does not report a
-  request that was accepted though it could have been dropped.
+  That record precedes the timestamp of the dropped request by at most the longest window, and both requests must have
+  `postdate-if-ended`. The audit does not know the window of the request topic, so it does not report a request that was
+  accepted though it could have been dropped.
 
 An owner with other settings may refuse or drop the survivor of a `replaced` or `kept` in a later record.
 
@@ -62,7 +62,7 @@ def judged_drops(known: DataFrame) -> DataFrame:
     these ends with requests.
     """
     end, by = F.col("end"), F.col("by")
-    # A state from before this column does not know the header.
+    # Null in rows of a state that is older than these columns.
     asks_for_it = F.coalesce("drops", F.lit(True)) & F.coalesce(by.drops, F.lit(True))
     is_same_id = (by.action == "schedule") & (by.id == F.col("id"))
     was_delivered = (by.end.fate_name == "delivered") & (by.end.log_offset < end.log_offset)

@@ -1,9 +1,9 @@
 """Withdraws violations that `claims` cannot prove, because a request left its topic between two runs of an audit.
 
-No run has read such a cause. So `claims` finds no request that asks for the fate, and would report a contradiction. But
-a request stays in its topic until it has ended or its message is stored. So the dispatch log has a fate of the cause: a
-control is `applied` in the record of its effect, and a bulk control in that record or a later one. Without such a fate,
-the claim remains.
+The unread request may be the cause of a fate. Then `claims` finds no request that asks for this fate, and would report
+a contradiction. But a request stays in its topic until it has ended or its message is stored. So the dispatch log has a
+fate of the cause: a control is `applied` in the record of its effect, and a bulk control in that record or a later one.
+Without such a fate, the claim remains.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ _LEFT: Final = ", and its cause has left the topic unread"
 def cause_of(fate: Column, kind: Literal["control", "record", "message"], value: Column) -> Column:
     """Returns the column `cause` of a claim about `fate`.
 
-    By `kind`, the fate follows from the control at the offset `value` (`control`), from a control that was applied in
-    the dispatch-log record `value` (`record`), or from a message that the fate does not name (`message`): then `value`
-    is 0.
+    `kind` states which request the fate needs. `control`: the control at the offset `value`. `record`: a control that
+    was applied in the dispatch-log record `value`. `message`: a message that the fate does not name; `value` is 0.
     """
     return F.struct(
         F.lit(kind).alias("kind"), value.cast("bigint").alias("value"), fate.log_offset, fate.place, fate.next_request
@@ -41,7 +40,7 @@ def may_be_unread() -> tuple[Column, Column]:
 
 
 def is_unread() -> Column:
-    """True if a row of `history_rows` is that of a request that left its topic before any run had read it."""
+    """True if a row of `history_rows` belongs to a request that left its topic before any run had read it."""
     return F.coalesce(F.col("action").isNull() & (F.col("offset") < F.col("request_log_start")), F.lit(False))
 
 
@@ -92,13 +91,12 @@ def left_claims(judged: DataFrame, known: DataFrame) -> DataFrame:
 
 
 def withdrawn_before(claims: Column, expired: Column, reported: Column) -> tuple[Column, Column]:
-    """Splits the sentences `claims` into the remaining ones, and those that an earlier run reported as
+    """Splits the sentences `claims` into the remaining claims, and the claims that an earlier run reported as
     `request-expired`.
 
-    `reported` are the verdicts and details of the earlier run. A message and its cause may be connected only by a
-    record of the dispatch log, so a run that judges the message again may not read the row of the cause. A cause
-    explains one claim. So only the first of equal sentences is withdrawn, and none if this run has withdrawn it already
-    (`expired`).
+    `reported` are the verdicts and details of the earlier run. A run that judges a message again may not read the row
+    of its cause, since only a record of the dispatch log may connect the two. A cause explains one claim. So only the
+    first of equal sentences is withdrawn, and none if this run has already withdrawn that sentence (`expired`).
     """
     place = F.array_position(reported.verdicts, "request-expired").cast("int")
     detail = F.get(reported.details, place - 1)

@@ -42,8 +42,8 @@ def judged_answers(known: DataFrame) -> DataFrame:
     a true answer, and for an answer to a request that was not read. `doubt` is null unless the request has ended and
     the fate that decides about the answer may have left the dispatch log.
 
-    `known` as in `history_rows`. Cost: one join of the answers with the requests that are named, by origin or as the
-    survivor, in an answer or in the control that it answers.
+    `known` as in `history_rows`. Cost: one join of the answers with the requests that they or the answered controls
+    name, by origin or as the survivor.
     """
     meant = known.select(
         *(*PARTITION, F.col("offset").alias("meant")),

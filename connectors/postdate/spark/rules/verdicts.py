@@ -27,8 +27,7 @@ audit can decide, since the fate is gone."""
 OUTSIDE_WINDOW: Final = "outside-window"
 """The reason for a request outside of the window, which was not read."""
 CAPPED: Final = "capped"
-"""The reason for a request that an open transaction hides, or for which such a transaction hides the records that
-decide."""
+"""The reason for a request if an open transaction hides it, or hides the records that decide about it."""
 EXPIRED: Final = "request-expired"
 """The reason for a request that has left its topic."""
 VERIFIABLE: Final = (

@@ -137,7 +137,7 @@ class DeltaTables:
             self._spark.catalog.dropTempView(view)
 
     def restore(self, name: str, version: int) -> None:
-        """Commits a version of the table that has exactly the rows of this version."""
+        """Commits a new version of the table, with the rows of `version`."""
         self._sql(f"RESTORE TABLE {self._named(name)} TO VERSION AS OF {version}")
 
     def tidy(self, name: str) -> None:

@@ -3,7 +3,7 @@
 A row is in one of three states. The table is partitioned by state and due day:
 
     pending     it has not ended; judged again when a new record names it, or when it is overdue
-    doubtful    hidden records may decide it, or it was read before its request; judged again by each run
+    doubtful    hidden records may decide it, or its effects were read before its request; judged again by each run
     closed      its verdicts are final; judged again only if a new record names it
 
 `facts` are the input of the rules for judging a row again (`inputs.folded`). A delivered, plain row has no `facts`: the
@@ -81,9 +81,9 @@ def judged_rows(judged: DataFrame, run: int) -> DataFrame:
     """Returns the rows of the table for judged rows and rows that lie ahead, with STATE_COLUMNS.
 
     Further columns are `is_reopened`, `is_reported`, `is_fate_lost`, the earlier verdicts `reported`, and
-    `new_findings`. A row lies ahead if it was read before the request that it names. A finding is new unless the last
-    run that judged the row found the same verdict with the same details. `is_reported` is true if the row has findings,
-    and none of them is new.
+    `new_findings`. A row lies ahead if its effects were read before its request. A finding is new unless the last run
+    that judged the row found the same verdict with the same details. `is_reported` is true if the row has findings, and
+    none of them is new.
     """
     findings, earlier = _findings("verdicts", "details"), _findings("reported.verdicts", "reported.details")
     new = F.coalesce(F.array_except(findings, earlier), findings)

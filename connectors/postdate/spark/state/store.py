@@ -129,11 +129,11 @@ class StateStore:
         """Returns the state of the last committed run, or an empty state before the first run.
 
         Raises JobUsageError if the path holds a state of an earlier version of Postdate. The newest commit of `runs`
-        carries the state as its note. Cost: no job. If the newest commit is not that of a run, but has tidied the
-        table: eight jobs.
+        carries the state as its note. Cost: no job, but eight jobs if the newest commit has tidied the table and does
+        not belong to a run.
         """
         version, note = self._tables.newest(RUNS)
-        if note.startswith("{"):  # any other note is not that of a run
+        if note.startswith("{"):  # otherwise the commit does not belong to a run
             return msgspec.json.decode(note, type=AuditState)
         if version < 0:
             _refuse_old_form(self._spark, self.path)
@@ -177,7 +177,7 @@ class StateStore:
         for name, form in self._forms.items():
             self._base[name], _ = self._tables.newest(name)
             is_left = self._base[name] >= 0 and self._base[name] != state.versions.get(name)
-            if not is_left or name == OFFSETS:  # the commit replaces all of its rows
+            if not is_left or name == OFFSETS:  # each commit replaces all rows of OFFSETS
                 continue
             if state.run:
                 self._tables.restore(name, state.versions[name])
@@ -199,7 +199,7 @@ class StateStore:
     def create(self, name: str) -> None:
         """Creates a table if it does not exist. Cost: one commit.
 
-        Later rows that lack some of its columns are then written without nulls there.
+        Rows that lack some of its columns can then be added without writing nulls for these columns.
         """
         if not self._tables.exists(name):
             self._tables.append(name, empty_table(self._spark, self._forms[name]), self._forms[name])
@@ -378,10 +378,10 @@ def _run_row(spark: SparkSession, row: Iterable[Any]) -> DataFrame:
 
 
 def _may_have_lost_fates() -> Column:
-    """True if a row is that of a control whose effects may have left the dispatch log unread.
+    """True if a row belongs to a control whose effects may have left the dispatch log unread.
 
-    That is a control without a fate, since a control is applied together with its effects, or a bulk reschedule, which
-    is applied behind its effects.
+    A control is applied together with its effects, so these may be lost only if it has no fate. A bulk reschedule is
+    applied behind its effects, so these may be lost in any case.
     """
     action = F.col("action")
     # Only a bulk reschedule names neither an id nor an origin.

@@ -3,7 +3,7 @@
 A backfill asks for the nominal times of its schedule from `postdate-start` to `postdate-end`. Its fate names the first
 of these times, which the audit computes by its own calendar, and the same end. `schedules` then judges each delivery
 from the first time on, and `claims` checks whether the control asks for a backfill of this schedule at all. A first
-time is not judged if an owner with other zone rules than those of the audit has published it.
+time is not judged if the zone rules of the owner that published it differ from those of the audit.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from postdate.spark.rules.times.zone_files import tz_version
 
 
 def judged_backfills(known: DataFrame, zones: Zones) -> DataFrame:
-    """Returns one row for each `backfilled` with other times than its control asks for: the origin, and a sentence
-    `claim`.
+    """Returns one row for each `backfilled` whose times differ from those for which its control asks.
 
-    `known` as in `history_rows`; a control that was not read is not judged. `zones` as in `occurrences`. Cost: a join
-    of these fates with their controls, and a nominal time of each in Python.
+    The row has the origin and a sentence `claim`. A fate is not judged if its control was not read. `known` as in
+    `history_rows`, `zones` as in `occurrences`. Cost: a join of these fates with their controls, and a nominal time of
+    each in Python.
     """
     fate = F.col("fate")
     schedules = known.where(F.col("request_ms").isNotNull()).select(
@@ -74,8 +74,8 @@ def first_filled_ms(
 ) -> int | None:
     """Returns the first nominal time of a backfill; 0: there is none, None: the audit cannot compute it.
 
-    `schedule` has the headers of the schedule as of `read_recurrence`. `log_offset` is that of the record that
-    published the time.
+    `schedule` has the headers of the schedule in the form of `read_recurrence`. `log_offset` is the offset of the
+    dispatch-log record that published the time.
     """
     times = times_of(schedule)
     if times is None or start_ms is None or end_ms is None or not is_zone_known(schedule, times):

@@ -44,7 +44,7 @@ class ExtraDeliveries:
     ) -> None:
         self._request, self._known, self._audited, self._findings = request, known, audited, findings
         self._lost, self._end = frozenset(facts.lost_controls), facts.end
-        # Drop the controls without fates that an earlier run kept as lost, if this run has read their end.
+        # An earlier run may have kept controls without fates as lost. Drop those whose end this run has read.
         is_kept = {extra.control: extra.log_offset >= 0 or extra.control in self._lost for extra in known.extras}
         self.positions = {extra.control: extra for extra in known.extras if is_kept[extra.control]}
         self._found: list[tuple[int, Findings, list[Fate]]] = []
@@ -55,7 +55,7 @@ class ExtraDeliveries:
     def judge(self, control: int, trigger: Trigger | None, events: Iterable[Event]) -> None:
         """Judges the extra deliveries of one control. `trigger` is None if no fate asks for them."""
         known, end = self.positions.get(control), self._end
-        was_known = known is not None  # otherwise no fate is lost behind the one that asks for them
+        was_known = known is not None  # if it was not, no fate is lost behind the one that asks for the deliveries
         is_lost = trigger is None and (known is not None or control in self._lost)
         cause: Literal["known", "lost", "none"] = "lost" if is_lost else "none" if trigger is None else "known"
         if known is None and trigger is not None:
@@ -89,7 +89,7 @@ class ExtraDeliveries:
             self.waiting_fates += waiting_fates
 
     def may_be_pending(self) -> bool:
-        """Returns True if a control may have lost its fate, and none of its extra deliveries has one."""
+        """True if a control may have lost its fate, and none of its extra deliveries has a fate."""
         return any(extra.log_offset < 0 for extra in self.positions.values())
 
     def are_pending(self) -> bool:

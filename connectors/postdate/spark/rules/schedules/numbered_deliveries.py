@@ -118,8 +118,8 @@ class NumberedDeliveries:
     def begin(self, stored: tuple[int, int] | None, *, is_by_control: bool) -> None:
         """Compares the first nominal time with the published one, unless a fate was judged before.
 
-        `is_by_control` is True if a control of the schedule wrote this `stored`. If an earlier `stored` may be lost,
-        the owner that published the time is then unknown.
+        `is_by_control` is True if a control of the schedule wrote `stored`. An earlier `stored` may then be lost; if
+        so, the owner that published the time is unknown.
         """
         if self.position.log_offset >= 0:
             return
@@ -142,7 +142,7 @@ class NumberedDeliveries:
     def is_end_in_doubt(self, end: End) -> bool:
         """True if a schedule ended before its first occurrence, and a lost fate may have published its first time.
 
-        Its end then has another first time than the computed one.
+        The first time in its end then differs from the computed first time.
         """
         if self.position.number > 1 or self.position.first_ms or not (self._has_zone and self._may_be_lost()):
             return False
@@ -225,10 +225,10 @@ class NumberedDeliveries:
             self.findings.find(None, "contradiction", text)
 
     def _judge_time(self, fate: Fate, nominal_ms: int) -> None:
-        """Judges an untimed fate by `nominal_ms`, the time that its dead letter names; 0: no dead letter names one for
-        certain.
+        """Judges an untimed fate by `nominal_ms`, the time that its dead letter names.
 
-        If the audit computes no time, the fate was left unverified before.
+        `nominal_ms` is 0 if no dead letter names the time for certain. If the audit computes no time, it has already
+        left the fate unverified.
         """
         if 0 < nominal_ms == fate.nominal_ms:
             self._judge_skip(fate, nominal_ms, can_decide=True)
@@ -281,7 +281,7 @@ class NumberedDeliveries:
         return nominal_ms
 
     def _may_have_other_time(self, fate: Fate, computed_ms: int) -> bool:
-        """True if a fate behind lost ones may have another time than the computed one.
+        """True if the time of a fate behind lost fates may differ from the computed time.
 
         The owner that published this time in a lost fate may have had other zone rules.
         """

@@ -49,8 +49,8 @@ from postdate.spark.rules.times.nominal_times import CronTimes, IntervalTimes
 from postdate.spark.rules.times.zone_files import read_zone, tz_version
 
 Zones = Mapping[tuple[str, int], tuple[tuple[int, str], ...]]
-"""The versions of the zone rules by topic and partition of the requests, in ascending order, each with the offset of
-the dispatch log from which it decided."""
+"""The versions of the zone rules by topic and partition of the requests. Each version has the offset of the dispatch
+log from which on it was in force; these offsets ascend."""
 
 _FIGURES: Final = f"struct<{','.join(f'{name}:bigint' for name in Figures._fields)}>"
 _WAITING_FATE: Final = OCCURRENCE_FATE.removesuffix(">") + ",is_sound:boolean,first_ms:bigint>"
@@ -66,8 +66,8 @@ OCCURRENCES: Final = (
     f"struct<added:{_FIGURES},lateness_ms:array<bigint>,overdue:bigint,"
     "letters:array<struct<partition:int,offset:bigint>>>"
 )
-"""The type of the column `occurrences`, which holds a `schedule_events.Judgement` without its position. Of the dead
-letters, it has the places."""
+"""The type of the column `occurrences`, which holds a `schedule_events.Judgement` without its position. It has the
+places of the dead letters instead of the dead letters."""
 _RESULT: Final = f"topic string, partition int, offset bigint, position {POSITION}, occurrences {OCCURRENCES}"
 
 _LOST_CONTROL: Final = "struct<offset:bigint,action:string,at_ms:bigint>"
@@ -114,7 +114,7 @@ class Events:
 
 
 def is_of_schedule() -> Column:
-    """True if a row of `inputs.folded` is that of a schedule, or of an origin with occurrences."""
+    """True if a row of `inputs.folded` belongs to a schedule, or to an origin with occurrences."""
     return F.col("position").isNotNull() | F.coalesce(F.col("facts.request.action") == RECURRING, F.lit(False))
 
 
@@ -135,8 +135,8 @@ def _has_ended() -> Column:
 def lost_controls(rows: DataFrame) -> DataFrame:
     """Returns the lost controls among `rows`, which are controls OF_SCHEDULES.
 
-    The columns are the partition, `control`, which is the offset of the control, the `id` or the offset `acts_on` of
-    its schedule, and a struct `lost` for the judge.
+    The columns are the partition, the offset `control` of the control, the `id` or the offset `acts_on` of its
+    schedule, and a struct `lost` for the judge.
     """
     request = F.col("facts.request")
     lost = F.struct("offset", request.action.alias("action"), request.request_ms.alias("at_ms")).alias("lost")
@@ -230,7 +230,7 @@ def without_judged_dead_letters(facts: Column) -> Column:
 def _schedule() -> Column:
     """Returns all values of a row that the judge needs besides the events."""
     request, facts = F.col("facts.request"), F.col("facts")
-    # Occurrences in later records are not judged, so no end and no control in these records may ask for any.
+    # Occurrences after the fixed end of the log are not judged, so an end or a control there must not ask for any.
     fates = F.filter(facts.fates, lambda fate: ~fate.late)
     stored = F.filter(fates, lambda fate: fate.fate_name == "stored")
     finals = F.filter(fates, lambda fate: one_of(fate.fate_name, FINAL))

@@ -65,8 +65,8 @@ def pauses_at(place: tuple[int, int], pauses: Iterable[LoggedPause]) -> list[Log
 def certain_pauses(known: Iterable[Switch], lost: Iterable[Switch]) -> list[LoggedPause]:
     """Returns the times at which a schedule was paused, whichever of its `lost` switches took effect.
 
-    A lost pause is ignored. A lost resume ends its pause, but no skip may rely on it, so it counts as the last record
-    of the log.
+    A lost pause is ignored. A lost resume ends its pause. But no skip may rely on that resume, so it is placed behind
+    all records of the log.
     """
     return pauses_of([*known, *(switch._replace(log_offset=_NEVER) for switch in lost if not switch.is_pause)])
 
@@ -74,9 +74,9 @@ def certain_pauses(known: Iterable[Switch], lost: Iterable[Switch]) -> list[Logg
 def possible_pauses(known: Iterable[Switch], lost: Iterable[Switch]) -> list[LoggedPause]:
     """Returns every possible pause if each of the `lost` switches may have taken effect.
 
-    A pause ends with the first later resume in the log, or with any lost resume before that one. If the log has no
-    later resume, a pause in the log, or a pause without any later resume, may also be open. Lost fates precede all
-    judged fates.
+    A pause ends with the first later resume in the log, or with any lost resume before it. If the log has no later
+    resume, the pause may also still be open, unless it is lost itself and a lost resume follows it. Lost fates precede
+    all judged fates.
     """
     switches = sorted([*known, *lost])
     pauses: list[LoggedPause] = []

@@ -9,8 +9,8 @@ letter names the time, which may be any in a range. Such a fate is *untimed*.
   again.
 - The fate of a surplus dead letter may be lost.
 
-A time is *open* if dead letters or fates of that time may still come. Dead letters of open times wait, and so do the
-fates that might have the dead letter of another fate. The content of dead letters is judged at once.
+A time is *open* if dead letters or fates of that time may still come. Dead letters of open times wait, and so do fates
+whose apparent dead letter may belong to another fate. The content of dead letters is judged at once.
 
 Pure Python without Spark.
 """
@@ -88,7 +88,7 @@ class DeadOccurrences:
         """Records a fate `dead`, which `settle` adds to `findings`, or to `waiting` if its dead letter may still come.
 
         `judge_time` is the judge of an untimed fate. Its arguments are the fate and the time that its dead letter
-        names; 0: no time for certain.
+        names, or 0 if the time is not certain.
         """
         is_gone = fate.at_ms - COMMIT_MS_MAX <= self._bounds.letters_lost_before_ms
         is_hidden = fate.at_ms >= self._bounds.letters_capped_from_ms
@@ -98,8 +98,8 @@ class DeadOccurrences:
     def settle(self, findings: Findings) -> None:
         """Judges the content of all dead letters, and all recorded fates that do not wait.
 
-        Fates that must have a dead letter come first, those with a known time before untimed ones. Fates whose dead
-        letter may be hidden come last.
+        Fates that must have a dead letter come first, and among them fates with a known time before untimed fates.
+        Fates whose dead letter may be hidden come last.
         """
         for due_ms, left in self._unused.items():
             if wrong := sum(not dead_letter.is_same for dead_letter in left):
@@ -131,7 +131,7 @@ class DeadOccurrences:
     def _settle_untimed(self, gone: Counter[int], hidden: list[tuple[int, int]]) -> None:
         """Judges the untimed fates.
 
-        `gone` is the number of fates of each time whose dead letter may be gone. `hidden` are the times of the fates
+        `gone` has for each time the number of fates whose dead letter may be gone. `hidden` are the times of the fates
         whose dead letter may be hidden.
         """
         is_open, times = _Ranges([*self._open, *self._later, *hidden]), sorted(self._unused)
@@ -144,7 +144,8 @@ class DeadOccurrences:
             if not is_only and any(due_ms in is_open for due_ms in possible):
                 self._wait(claim)
                 continue
-            # The last time, since lost occurrences lie before. A fate that must have a dead letter precedes gone ones.
+            # Take the last possible time, since lost occurrences come earlier. Leave enough dead letters for the gone
+            # fates of a time, unless this fate must have one.
             free = [due_ms for due_ms in possible if len(self._unused[due_ms]) > gone[due_ms]]
             due_ms = max(free or ([] if claim.is_gone else possible), default=0)
             if due_ms and not is_only:
@@ -195,7 +196,8 @@ class DeadOccurrences:
         return waiting
 
     def _guessed(self, due_ms: int) -> list[int]:
-        """Returns the later time of a dead letter that an untimed fate used, if one of `due_ms` may be its own."""
+        """Returns the time of the later dead letter that an untimed fate has used, although one of `due_ms` may be its
+        own; empty if there is no such fate."""
         index = bisect_right(self._guesses, (due_ms, _NEVER_MS)) - 1
         return [used for _, used in self._guesses[index : index + 1] if index >= 0 and due_ms < used]
 

@@ -44,7 +44,7 @@ class Fate(NamedTuple):
     last: int
     reason: str | None
     nominal_ms: int
-    """The nominal time of `last`. The log does not name that of a skip: it is 0 until the fate is judged."""
+    """The nominal time of `last`. The log does not name the time of a skip, which is 0 until the fate is judged."""
     next_ms: int
     log_offset: int
     place: int
@@ -141,7 +141,7 @@ class Trigger(NamedTuple):
     def as_request(self, schedule: ScheduleRequest) -> ScheduleRequest:
         """Returns the extra deliveries as the request of a separate schedule.
 
-        It has one occurrence at any time, or one at each time of the backfill.
+        A trigger has one occurrence, at any time. A backfill has one occurrence at each of its times.
         """
         alike = schedule._replace(start_ms=None, window_ms=None, grace_ms=None, catch_up_ms=None, missed="all")
         if self.until_ms is None:
@@ -180,7 +180,7 @@ class RowFacts(NamedTuple):
 
     @property
     def is_stored_by_control(self) -> bool:
-        """True if the record of `stored` also contains the effect of a control, since a control writes `stored`."""
+        """True if a control wrote `stored`: the record of `stored` then also contains an effect of the control."""
         effects: tuple[Switch | Trigger, ...] = (*self.switches, *self.triggers)
         return self.stored is not None and any(effect.log_offset == self.stored[1] for effect in effects)
 

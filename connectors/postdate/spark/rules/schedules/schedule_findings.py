@@ -12,8 +12,8 @@ from postdate.spark.rules.schedules.schedule_events import Figures
 
 
 class Findings:
-    """Findings. The judge sets `is_sound` to True, and each later finding to False. `problems` are pairs of verdict and
-    sentence."""
+    """Findings. The judge sets `is_sound` to True, and each later finding sets it to False. `problems` are pairs of
+    verdict and sentence."""
 
     def __init__(self, problems: tuple[tuple[str, str], ...] = (), reasons: tuple[tuple[str, int], ...] = ()) -> None:
         self.counts = dict.fromkeys(Figures._fields, 0)

@@ -1,8 +1,9 @@
 """The nominal times of a schedule as the audit computes them, for a whole range at once.
 
-Each matching day and time of day is a wall-clock time. For every offset that the zone has in the range, the instant
-with that offset is looked up: it counts if the zone has that offset then. So a wall-clock time has no instant in a gap,
-two in a fold, and one otherwise. The sidecar searches from one instant to the next and shares no code with this module.
+Each matching day and time of day is a wall-clock time. For every offset that the zone has in the range, the audit
+computes the instant with that offset. The instant counts if the zone has that offset then. So a wall-clock time has no
+instant in a gap, two in a fold, and one otherwise. The sidecar searches from one instant to the next and shares no code
+with this module.
 
 Pure functions; numpy does the work. Memory: O(WALL_TIMES_MAX).
 """
@@ -28,7 +29,8 @@ _SECOND_MS: Final = 1_000
 
 
 class NominalTimes(NamedTuple):
-    """Ascending nominal times. `in_gap` marks those of wall-clock times in a gap that the schedule skips."""
+    """Ascending nominal times. `in_gap` marks the times that the schedule skips because their wall-clock time lies in a
+    gap."""
 
     times_ms: Milliseconds
     in_gap: NDArray[np.bool_]
