@@ -103,7 +103,7 @@ class TestLeaders:
         with pytest.raises(OffsetOutOfRange):
             ahead.read(10, 0)
         kafka.broker.time.wait(BELIEF_MS_MAX)
-        reader.read(10, 0)  # fails, so the reader refreshes its metadata
+        reader.read(10, 0)  # refused, so the reader refreshes its metadata
         assert [record.value for record in reader.read(10, 0)] == [b"a", b"b"]
 
     def test_nothing_is_acknowledged_or_visible_while_a_replica_is_silent(self, kafka: SimKafka) -> None:

@@ -131,7 +131,7 @@ def test_no_sentence_of_the_help_and_of_the_reference_needs_a_second_reading() -
 
 def _helps(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
     """Yields the help of a command and of all commands below it."""
-    names = ["-h", "--help"]  # the names are those of a command's first context
+    names = ["-h", "--help"]  # a command caches the names of its first context
     with click.Context(command, info_name=name, terminal_width=1_000, help_option_names=names) as context:
         yield name, command.get_help(context).replace("\n", "\n\n")
     for below in command.commands.values() if isinstance(command, click.Group) else ():

@@ -1,6 +1,6 @@
 """Mutations: the rules of fates, marks, STORE, the gate, the clock, and holds.
 
-The table in `mutation` includes these. A name in parentheses is the same mutation of a model of the protocol.
+The table in `mutation` includes these. A name such as (M14) is the same mutation of a model of the protocol.
 """
 
 from __future__ import annotations
@@ -295,7 +295,7 @@ def _every_end_sent(_: SimulatedRun) -> AbstractContextManager[object]:
     return patch.object(apply_requests, "_catch_up", catch_up)
 
 
-#: Name -> mutation, and the theme of the schedules that must detect it.
+#: Name -> the mutation, and the theme of the runs that must detect it.
 FATE_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "rule 3: moves undone": (_moves_undone, "moves"),
     "rule 5: marks overwritten": (_marks_overwritten, "moves"),

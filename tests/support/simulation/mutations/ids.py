@@ -81,7 +81,7 @@ def _window_without_end(_: SimulatedRun) -> AbstractContextManager[object]:
 
 
 def _header_not_stored(_: SimulatedRun) -> AbstractContextManager[object]:
-    """A stored message loses the header that requests to drop later duplicates, so its delivery is not remembered."""
+    """A stored message loses its header `postdate-if-ended`, so its delivery is not remembered."""
     honest = store_records.entry_of
 
     def entry_of(stored: StoredRequest) -> Entry:

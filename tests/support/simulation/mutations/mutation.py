@@ -224,7 +224,7 @@ def _messages_beside_controls(run: SimulatedRun) -> Iterator[None]:
 
 
 def _decided_early(_: SimulatedRun) -> AbstractContextManager[object]:
-    """Rule 2: a reschedule gets the fate `moved` when it is read, even if its message ends before the transaction."""
+    """Rule 2: a reschedule gets the fate `moved` even if its message has already ended."""
     honest = UndeliveredEnds._apply
 
     def decide(self: UndeliveredEnds, batch: Batch, overlay: IndexOverlay, entry: Entry, offset: int) -> None:
