@@ -248,7 +248,9 @@ class RequestLedger:
 
     def lateness(self) -> tuple[Ints, Ints]:
         """Returns for every delivered message the earliest permitted time of delivery, and its lateness relative to
-        that time. The earliest time is the due time, or the timestamp of the request if that is later.
+        that time.
+
+        The earliest time is the due time, or the timestamp of the request if that is later.
         """
         starts, lates = [], []
         with self.lock:

@@ -1,5 +1,6 @@
-"""The errors of the simulated cluster: librdkafka's errors and their flags. So the simulated clients translate them
-with the same `classification` as the real clients.
+"""The errors of the simulated cluster: librdkafka's errors and their flags.
+
+So the simulated clients translate them with the same `classification` as the real clients.
 """
 
 from __future__ import annotations

@@ -364,9 +364,11 @@ def _parsed(origin: bytes) -> tuple[str, int, int]:
 
 def overtaken(outcome: Outcome) -> list[str]:
     """Returns the overtaken messages: messages of one request partition, target and key must leave by due time, then by
-    request offset. A message counts as overtaken only if the sender of the other message knew it: its request lies
-    below the `next_request` of that transaction. REQUIRES: no message was moved or stored, and no target failed.
-    O(messages of a key, squared).
+    request offset.
+
+    A message counts as overtaken only if the sender of the other message knew it: its request lies below the
+    `next_request` of that transaction. REQUIRES: no message was moved or stored, and no target failed. O(messages of a
+    key, squared).
     """
     known = {
         origin_of(seen.topic.removesuffix(".dispatch-log"), seen.partition, fate.offset): record.next_request

@@ -17,9 +17,10 @@ def delivered(env: ShardEnvironment, target: str) -> list[tuple[int, int]]:
 
 
 def check_order(env: ShardEnvironment, targets: tuple[str, ...]) -> None:
-    """Checks that no message left before another message of its target that was known and due earlier. A request that
-    arrives late may be due before messages that have left already. So each message is compared only with messages whose
-    requests its own transaction knew, by `next_request`.
+    """Checks that no message left before another message of its target that was known and due earlier.
+
+    A request that arrives late may be due before messages that have left already. So each message is compared only with
+    messages whose requests its own transaction knew, by `next_request`.
     """
     known: dict[int, int] = {}  # offset -> next_request of the transaction with which it left
     moved: set[int] = set()

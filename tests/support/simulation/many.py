@@ -35,8 +35,10 @@ def run_many(pool: ProcessPoolExecutor, seeds: Iterable[int], theme: str | None 
 
 def first_detection(name: str, seeds: range) -> Result | None:
     """Returns a run that detects the mutation of this name: the run of its known seed, or the first run of `seeds` that
-    detects it; None if no run does. Raises AssertionError if the mutation no longer fits the code that it changes: the
-    error of the mutation itself would then count as a detection.
+    detects it; None if no run does.
+
+    Raises AssertionError if the mutation no longer fits the code that it changes: the error of the mutation itself
+    would then count as a detection.
     """
     known = KNOWN_SEEDS.get(name, seeds.start)
     return search(name, (known, *(seed for seed in seeds if seed != known)))

@@ -1,5 +1,7 @@
 """Records the faults of targets: the target or machine, the beginning and end, and the reason of the dead letters that
-the fault permits. Any other dead letter for such a reason is a violation.
+the fault permits.
+
+Any other dead letter for such a reason is a violation.
 """
 
 from __future__ import annotations

@@ -41,6 +41,7 @@ Mutation = Callable[[SimulatedRun], AbstractContextManager[object]]
 
 def _moves_undone(_: SimulatedRun) -> AbstractContextManager[object]:
     """Rule 3: a fate `moved` is applied even if its control was already read: an earlier move undoes a later one (M14).
+
     The fate then contradicts the index, which would be rebuilt. So the mutation also ignores contradictions.
     """
     honest = apply_fates._change_entry

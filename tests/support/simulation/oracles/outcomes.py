@@ -405,8 +405,9 @@ def _dead_differences(allowed: Allowed, request: SimulatedRequest, record: Recor
 
 
 def judge_lateness(outcome: JudgedOutcome, traffic: SimulatedTraffic, run: SimulatedRun) -> None:
-    """Checks O9: the requests that were sent after the last fault ended soon after their due times. Different brokers
-    may stamp a request and its fate.
+    """Checks O9: the requests that were sent after the last fault ended soon after their due times.
+
+    Different brokers may stamp a request and its fate.
     """
     late_ms_max = LATE_MS_MAX + run.broker.brokers.apart_ms()
     for origin in sorted(run.encore):

@@ -1,5 +1,7 @@
 """The situations that the runs of a test must reach together: the situations that the protocol's models reach, and
-their causes. Each has a counter. If a counter is zero, the runs prove nothing about its situation, and the test fails.
+their causes.
+
+Each has a counter. If a counter is zero, the runs prove nothing about its situation, and the test fails.
 """
 
 from __future__ import annotations

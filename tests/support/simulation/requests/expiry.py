@@ -1,7 +1,9 @@
 """Runs in which no process is alive for longer than the retention of the dispatch log: only disks remain, and no
-record. An owner stops, mostly during a transaction; in half of the runs another owner follows and also stops. Then
-requests and dispatch log expire, and one machine starts again. If its index has missed no fate, it must continue and
-deliver its entries. If it may have missed one, it must halt.
+record.
+
+An owner stops, mostly during a transaction; in half of the runs another owner follows and also stops. Then requests and
+dispatch log expire, and one machine starts again. If its index has missed no fate, it must continue and deliver its
+entries. If it may have missed one, it must halt.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Requests of every kind with their intended outcome, with which the judges compare the result. The intended outcome is
-recorded when a request is sent, and does not come from the code that reads requests.
+"""Requests of every kind with their intended outcome, with which the judges compare the result.
+
+The intended outcome is recorded when a request is sent, and does not come from the code that reads requests.
 """
 
 from __future__ import annotations
