@@ -1,8 +1,9 @@
-"""Goal: the rules of docs/protocol.md, "Schedules", deliver each occurrence once, and each of these rules is needed.
+"""Goal: with the rules of docs/protocol.md, "Schedules", each occurrence is delivered once, and each of these rules is
+needed.
 
 Method: explores every state of a small model: two members, two occurrences, controls, restarts from each earlier disk
-and from an empty one. With all rules no promise is broken, and each situation is reached. Without any one rule, the
-exploration finds a trace that breaks a promise.
+and from an empty one. With all rules, no trace breaks a promise, and each situation is reached. If any one rule is
+removed, the exploration finds a trace that breaks a promise.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ CHECKS: Final = {
     ),
 }
 
-#: The removed rule, the check, and the start of its counter-example.
+#: The removed rule, the check, and the beginning of the violation that the check must find.
 MUTATIONS: Final = {
     "next_from_fate": ("two versions of the time zones", "LOST"),
     "first_from_stored": ("two versions of the time zones", "OTHER TIME"),

@@ -1,7 +1,7 @@
 """Goal: each fault that a test injects into the simulated cluster has the effect that it has on a real one.
 
-Method: one fault at a time against one client; waiting takes no real time. `tests/contract` covers the behaviour
-without faults.
+Method: injects one fault at a time and observes one client; waiting takes no real time. `tests/contract` covers the
+behaviour without faults.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class TestLogs:
 
 
 class TestCompaction:
-    """A reader of a compacted topic sees the last record of each key, and a tombstone for as long as it is retained."""
+    """A reader of a compacted topic sees the last record of each key, and each tombstone until its retention ends."""
 
     @pytest.fixture
     def store(self, kafka: SimKafka) -> Partition:

@@ -1,7 +1,7 @@
 """Goal: several simulated brokers, and topics with a fault, fail like real ones.
 
-Method: one fault at a time against one client; waiting takes no real time. `test_simulated_broker` covers the faults of
-one connection, and `tests/contract` the behaviour without faults.
+Method: injects one fault at a time and observes one client; waiting takes no real time. `test_simulated_broker` covers
+the faults of one connection, and `tests/contract` the behaviour without faults.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class TestLeaders:
         with pytest.raises(OffsetOutOfRange):
             ahead.read(10, 0)
         kafka.broker.time.wait(BELIEF_MS_MAX)
-        reader.read(10, 0)  # refused: the reader refreshes its metadata
+        reader.read(10, 0)  # refused, so the reader refreshes its metadata
         assert [record.value for record in reader.read(10, 0)] == [b"a", b"b"]
 
     def test_nothing_is_acknowledged_or_visible_while_a_replica_is_silent(self, kafka: SimKafka) -> None:
@@ -219,8 +219,8 @@ class TestTargets:
 
 
 def _about_to_end_twice(kafka: SimKafka) -> TransactionalProducer:
-    """Returns a producer with one record in its transaction: a first copy of its EndTxn will be late, a second
-    refused."""
+    """Returns a producer with one record in its transaction. The first copy of its EndTxn will be late, and the second
+    will be refused."""
     producer = open_producer(kafka)
     kafka.link.faults.rates |= {"end-copied": 1.0, "end-refused": 1.0}
     producer.begin()

@@ -41,7 +41,7 @@ def test_the_database_behaves_like_rocksdb(tmp_path: Path, seed: int) -> None:
             pairs: list[tuple[Any, Any]] = [
                 (real_batch, real.handle(family)),
                 (fake_batch, fake.handle(family)),
-            ]  # `Any`: a handle of one database means nothing to the other
+            ]  # `Any`: the databases have different types of handles
             for batch, handle in pairs:
                 if kind == "put":
                     batch.put(key, value, handle)

@@ -3,9 +3,9 @@ missing safeguard.
 
 Method: the sidecar's own poller, shards and timer indexes run on a simulated Kafka, clocks, disks and processes. A seed
 determines a run with its requests, crashes, power failures, pauses, network faults and foreign clients. At the end the
-judges compare the records that a read_committed reader finds with the requests (O1 to O12); at each takeover and commit
-they compare the timer index with the logs. Then one safeguard is removed at a time: the topics must show the violation.
-In runs with a loss that no sidecar can repair, the shard must halt.
+judges compare the requests with the records that a read_committed reader finds (O1 to O12); at each takeover and commit
+they compare the timer index with the logs. Further runs remove one safeguard each: the topics must show the violation.
+If a run has a loss that no sidecar can repair, the shard must halt.
 
 `make simulate SEEDS=… SEED=…` runs more seeds; a failed test prints the command that replays its run.
 """
@@ -37,14 +37,14 @@ from support.simulation.run import Result, run_seed
 
 TESTS = Path(__file__).resolve().parents[1]
 
-#: Runs of the test command: more than the first 218, which reach every situation, and more than MUTATION_SEEDS.
-#: `make simulate SEEDS=N` runs N.
+#: Runs of the test command: more than MUTATION_SEEDS, and more than the first 218, which reach every situation. `make
+#: simulate SEEDS=N` runs N seeds.
 SEEDS = range(1, 301)
 
 #: Runs that a judge once reported wrongly: the clocks of brokers were ten seconds apart after an hour.
 MISJUDGED_SEEDS = (114_259,)
 
-#: Runs of which one must detect a given mutation.
+#: For each mutation, one of these runs or of its known seed must detect it.
 MUTATION_SEEDS = range(1, 151)
 
 #: Runs with a loss that no sidecar can repair.
@@ -56,7 +56,7 @@ EXPIRED_SEEDS = range(1, 61)
 #: Runs in which operators frequently hold and release.
 HELD_SEEDS = range(1, 25)
 
-#: Runs of bursts for few targets.
+#: Runs with bursts for few targets.
 BURST_SEEDS = range(1, 17)
 
 #: Runs in which most messages have windows.
@@ -75,7 +75,7 @@ PIECES_SEEDS = range(1, 13)
 #: Runs of each theme in which each start of a process draws its own settings.
 DIFFERING_SEEDS = range(1, 41)
 
-#: Halts that the runs with losses must reach.
+#: The halts that the runs with losses must reach.
 MUST_HALT = {
     HaltReason.LOW_WATER_OUTSIDE,
     HaltReason.DISPATCH_LOG_EMPTY,
@@ -121,7 +121,7 @@ def test_a_run_that_was_once_misjudged_passes(seed: int) -> None:
 def _reached_without_fault(
     pool: ProcessPoolExecutor, theme: str, seeds: Iterable[int], chunksize: int = 4
 ) -> Counter[str]:
-    """Returns how often these runs of a theme reached each situation. Asserts that none of them has a violation."""
+    """Returns how often these runs of a theme reached each situation. Asserts that no run has a violation."""
     reached: Counter[str] = Counter()
     for result in pool.map(functools.partial(run_seed, theme=theme), seeds, chunksize=chunksize):
         assert not result.wrong, f"seed {result.seed} of the theme {theme}: {result.wrong[:5]}"
@@ -245,5 +245,5 @@ def _all_of(result: Result) -> tuple[str, list[str], list[tuple[str, int]]]:
 
 @pytest.mark.parametrize("seed", PIECES_SEEDS)
 def test_key_zero_in_pieces_keeps_every_promise(seed: int) -> None:
-    """Rules 1 and 4 hold for parts of any size, and whatever messages leave beside them."""
+    """Rules 1 and 4 hold for parts of any size, and for any messages that leave beside them."""
     assert run_seed(seed, key_zero_in_pieces, "controls").wrong == []

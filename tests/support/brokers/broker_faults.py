@@ -1,8 +1,8 @@
 """Injects faults into three brokers and kills sidecars meanwhile; measures how long each fault delays messages.
 
-A step is a fault, its end and the recovery: all replicas are in sync and no request is overdue. Arrival times are those
-at which a read_committed reader receives a message. A sidecar that exits unexpectedly is recorded and restarted, so
-that later steps still produce results.
+A step is a fault, its end and the recovery. The cluster has recovered once all replicas are in sync and no request is
+overdue. A message arrives when a read_committed reader receives it. A sidecar that exits unexpectedly is recorded and
+restarted, so that later steps still produce results.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 #: Partitions of the request topic. Initially each of the three brokers leads at least one of them.
 SHARDS = 4
-#: Seconds, net of contention: once all replicas are in sync again, every overdue message is delivered within this time;
-#: then every sidecar serves shards within the same time. A third of it covers consecutive time-outs: of a session (6
-#: s), of a fence (15 s) and of a transaction (10 s).
+#: Seconds, net of contention: the limit for delivering every overdue message once all replicas are in sync, and again
+#: for every sidecar to serve shards after that. A third of it covers three consecutive time-outs: of a session (6 s), a
+#: fence (15 s) and a transaction (10 s).
 RESUMES_S = 90.0
 _POLL_S = 0.1
 
@@ -132,8 +132,8 @@ class BrokerFaultRig:
             time.sleep(_POLL_S)
 
     def resumes(self, condition: Callable[[], bool], what: str) -> None:
-        """Waits like `wait`, with RESUMES_S as the time limit. Contention by other programs does not count towards the
-        limit, so a busy machine only delays the verdict."""
+        """Waits like `wait`, but for RESUMES_S without the time lost to other programs: a busy machine only delays the
+        verdict."""
         began_ms = now_ms()
         left_s = RESUMES_S
         while left_s > 0:
@@ -200,7 +200,7 @@ def _rolling_restart(rig: BrokerFaultRig) -> str:
 
 
 def _killed_for_a_moment(rig: BrokerFaultRig) -> str:
-    """Kills a broker and restarts it, before or after the controller has fenced it."""
+    """Kills a broker and restarts it up to 15 s later: before or after the controller fences it."""
     node, seconds = rig.random.choice(NODES), rig.random.random() * 15
     rig.cluster.kill(node)
     rig.rest(seconds)

@@ -1,7 +1,7 @@
 """Sends requests at a steady rate to a cluster whose brokers fail, and reads the outcome of each.
 
 One thread sends; another reads the dispatch log and the target as a read_committed consumer. Both clients refresh their
-metadata every second, so the delays of the test's own clients do not count as delays of the sidecar or the brokers. Any
+metadata every second, so that stale metadata in the test does not look like a delay of the sidecar or the brokers. Any
 thread may query the figures.
 """
 
@@ -22,7 +22,7 @@ from support.deployments.sidecars import wait_until
 from support.oracles.exactly_once import Sender, Sent
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
-#: Milliseconds: a request is overdue if its end is read later than this after its due time.
+#: Milliseconds: a request is overdue if it has not ended this long after its due time.
 GRACE_MS = 1_000
 _TICK_S = 0.05
 _CLIENT: Mapping[str, str | int] = {
@@ -72,7 +72,7 @@ class Traffic:
             thread.start()
 
     def stop(self) -> list[Sent]:
-        """Stops sending; returns all requests, each acknowledged."""
+        """Stops sending; returns all requests once they are acknowledged."""
         self._ending.set()
         self._threads[0].join(WAIT_TIMEOUT_S)
         self._sender.flush()
@@ -105,8 +105,8 @@ class Traffic:
         return late
 
     def seen_between(self, begun_ms: int, until_ms: int) -> list[tuple[int, int]]:
-        """Returns (ready, seen) in ms of each request that was read and became ready, that is due and in the log, in
-        this interval."""
+        """Returns (ready, seen) in ms of each delivered request that became ready in this interval. A request is ready
+        once it is due and in the log."""
         with self._lock:
             return [
                 (ready_ms, self._seen_ms[sent.origin])
@@ -176,5 +176,5 @@ class Traffic:
                         self._seen_ms.setdefault(origin, now_ms)
 
 
-#: Errors of a broker that is down or restarting; the reader waits for it.
+#: Errors of a broker that is down or restarting: the reader waits until they pass.
 _PASSING = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 KEY_PASSWORD = "swordfish-key"  # noqa: S105 - of keys that live as long as a test
 
-#: The number of keys that may be generated at the same time.
+#: The kind of every key: an elliptic curve, which openssl generates quickly.
 _CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
 
 

@@ -21,7 +21,8 @@ _HOST = "127.0.0.1"
 
 @dataclass(frozen=True)
 class ContainerBroker:
-    """A broker in a container: its address, which is the same inside and outside, and the network that others join."""
+    """A broker in a container: its address, which is the same inside and outside, and the network that other containers
+    join."""
 
     bootstrap: str
     network: str
@@ -34,7 +35,8 @@ def container_broker() -> Iterator[ContainerBroker]:
     The port is chosen before the container starts, because the broker needs its advertised address as a setting.
     """
     image, port = need_kafka_image(), free_port()
-    # The reaper that would remove containers of a killed session needs a further image; the exit handler suffices.
+    # The exit handler removes the container. The reaper, which also cleans up after a killed session, needs another
+    # image.
     testcontainers_config.ryuk_disabled = True
     patient = {"timeout": WAIT_TIMEOUT_S}  # by default a start that takes a minute on a busy machine is an error
     container = DockerContainer(image, docker_client_kw=patient, env=node_environment(_HOST, port))

@@ -1,8 +1,8 @@
 """The clock for time-outs of a Kafka interface: the machine's clock for a real Kafka, simulated time for a simulated
 one.
 
-Contract tests measure deadlines and durations with it, so the same test fits both: a simulated client returns
-immediately from a wait of one second, which has then elapsed on its own clock but not on the machine's.
+Contract tests measure deadlines and durations with it, so that the same test fits both. A simulated client returns
+immediately from a wait of one second: only its own clock advances.
 """
 
 from __future__ import annotations

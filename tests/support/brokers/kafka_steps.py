@@ -48,8 +48,8 @@ def commit_values(producer: TransactionalProducer, topic: str, values: Sequence[
 
 
 def commit_until_settled(producer: TransactionalProducer, topic: str, value: bytes) -> list[bytes]:
-    """Commits a transaction with one value until a commit finishes quickly enough for the producer to remain usable.
-    Returns the committed values in order; a busy machine may need several attempts."""
+    """Commits transactions with one value each, until one finishes quickly enough for the producer to remain usable.
+    Returns the committed values in order; a busy machine may need several transactions."""
     committed: list[bytes] = []
     deadline = time.monotonic() + WAIT_TIMEOUT_S
     while True:
@@ -96,8 +96,8 @@ def read_to_end(
     kafka: Kafka, part: Partition, isolation: Isolation, offset: int = 0, *, beside_open: bool = False
 ) -> tuple[list[Record], int]:
     """Returns all records from `offset` to the end of the log, and the position reached. `beside_open`: stops at the
-    end that this isolation level can reach now, although a transaction may be open. A transaction may still be open
-    after its commit returns: the broker responds before it writes the markers."""
+    end that this isolation level can reach now, even if a transaction is open. By default waits for open transactions,
+    since the broker confirms a commit before it writes the markers."""
     admin, reader = kafka.admin(), kafka.log_reader(part, offset, isolation)
     bound = isolation if beside_open else Isolation.READ_UNCOMMITTED
     try:
@@ -168,7 +168,7 @@ def poll_for(members: Sequence[Member], seconds: float) -> None:
             member.poll(0.05)
 
 
-#: Makes a group member for a topic, from its first offset (None: it starts no partition) and its static name.
+#: Makes a group member for a topic. Arguments: its first offset (None: it starts no partition) and its static name.
 Join = Callable[..., Member]
 
 

@@ -1,4 +1,4 @@
-"""A broker with TLS, SASL and ACLs for tests; users of every mechanism start without any right.
+"""A broker with TLS, SASL and ACLs for tests; authenticated users start without any right.
 
 It has three kinds of listeners: PLAINTEXT, whose anonymous clients are super users, for the test itself; SASL_SSL with
 PLAIN, SCRAM-SHA-512 and OAUTHBEARER, whose tokens a local endpoint issues; and mTLS. Every other user needs an ACL for
@@ -176,7 +176,7 @@ def secured_broker(directory: Path) -> Iterator[SecuredBroker]:
     with token_endpoint(directory, certificates.broker, USER, CLIENT_SECRET) as tokens:
         properties = _properties(certificates, port, sasl_port, tls_port, controller_port) | _oauth(tokens)
         broker = LocalBroker(port, directory / "broker", properties=properties)
-        with pytest.MonkeyPatch.context() as patch:  # Kafka fetches keys from nowhere that is not named so
+        with pytest.MonkeyPatch.context() as patch:  # the only URL that Kafka's JVM may read
             patch.setenv("JAVA_TOOL_OPTIONS", f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={tokens.jwks}")
             broker.start(WAIT_TIMEOUT_S)
         try:

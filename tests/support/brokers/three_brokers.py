@@ -1,8 +1,8 @@
-"""Three Kafka nodes on this machine as one cluster: each is a broker and a controller, and any one of them may fail.
+"""A cluster of three Kafka nodes on this machine. Each is a broker and a controller, and any one of them may fail.
 
 Every topic has three replicas, of which two must acknowledge a write. The nodes use Kafka's defaults, except for
 `_SETTINGS`, which gives a reason for each exception. Each query of the cluster's state uses a new client and a node
-that responds, so cached metadata cannot distort the result. Use it from the main thread, with one caller at a time.
+that responds, so cached metadata cannot distort the result. Thread rule: the main thread.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SETTINGS: Mapping[str, str] = {
 }
 #: Seconds: the limit for one request to one node; a frozen node does not respond.
 _ASK_S = 5.0
-#: Seconds: between two rounds of requests to all nodes: each round makes a client for each node.
+#: Seconds: the pause between two rounds of requests, since each round makes a client for each node.
 _POLL_INTERVAL_S = 0.5
 
 
@@ -141,8 +141,8 @@ class ThreeBrokers:
         return {f"{part[0]}/{part[1]}": f"{stable[part]} < {high[part]}" for part in parts if stable[part] < high[part]}
 
     def controller(self) -> int:
-        """Returns the active controller by the votes on the nodes' disks: metadata responses name an arbitrary
-        broker."""
+        """Returns the active controller according to the votes on the nodes' disks; metadata responses name an
+        arbitrary broker."""
         votes = []
         for node in NODES:
             state = self._nodes[node].data_dir / "kafka" / "__cluster_metadata-0" / "quorum-state"
@@ -152,7 +152,7 @@ class ThreeBrokers:
         return max(votes)[1]
 
     def wait_until_deposed(self, node: int, meanwhile: Callable[[], None] = _nothing) -> None:
-        """Waits until every other node reports another leader for each partition that `node` led."""
+        """Waits until every other node reports a new leader for each partition that `node` led."""
 
         def deposed() -> bool:
             meanwhile()

@@ -28,8 +28,8 @@ _LIFETIME_S = 300
 class TokenEndpoint:
     """The address of an endpoint, its client, and the claims of its tokens.
 
-    `audience`: the audience of the tokens issued from now on. `granted` counts issued tokens, `refused` wrong
-    credentials.
+    `audience`: the audience of the tokens issued from now on. `granted`: the number of issued tokens. `refused`: the
+    number of requests with wrong credentials.
     """
 
     url: str

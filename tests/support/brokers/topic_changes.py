@@ -1,5 +1,5 @@
-"""Changes of a topic that only administrators make: other settings, and deleted records. Postdate makes neither, so its
-Kafka interface lacks them."""
+"""Changes of a topic that only administrators make: they change settings and delete records. Postdate does neither, so
+its Kafka interface lacks these functions."""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
  * Produces the records described on standard input with Kafka's own Java client and its default partitioner, and
- * prints partition and offset of each. Arguments: bootstrap servers, topic. The lines are those of foreign_clients.py.
+ * prints partition and offset of each. Arguments: bootstrap servers, topic. foreign_clients.py describes the input
+ * lines.
  */
 public class Produce {
     public static void main(String[] arguments) throws Exception {

@@ -25,9 +25,9 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 import postdate.Postdate;
 
 /**
- * Runs clients/java/Postdate.java: {@code conformance FILE} prints what it makes of each case, one JSON a line;
- * {@code live BROKER REQUESTS PARTITIONS TARGET} schedules three messages, cancels two, returns the third, repeats one, and
- * prints what it reads.
+ * Runs clients/java/Postdate.java. {@code conformance FILE} prints its result for each case as one line of JSON.
+ * {@code live BROKER REQUESTS PARTITIONS TARGET} schedules three messages, cancels two, returns the third, repeats a
+ * fourth, and prints the messages that it reads.
  */
 public class RunPostdate {
     static final ObjectMapper JSON = new ObjectMapper();

@@ -7,8 +7,8 @@ import org.apache.kafka.clients.consumer.KafkaShareConsumer;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * Prints the values of a topic as a member of a share group (KIP-932) reads them, one a line, up to and including a last
- * one. Arguments: bootstrap servers, group, topic, last value. The caller bounds the time.
+ * Prints the values of a topic, one on each line, as a member of a share group (KIP-932) reads them. It stops after the
+ * given last value. Arguments: bootstrap servers, group, topic, last value. The caller limits the time.
  */
 public class ShareConsume {
     public static void main(String[] arguments) {

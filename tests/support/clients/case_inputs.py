@@ -1,8 +1,8 @@
 """The inputs of the cases of `clients/conformance.json`, in the order of the file.
 
 Bytes are in base64; times are in microseconds if a client rounds them. `only` names the languages whose client can
-express the case: in Java and Go the types exclude two times at once, Go treats a zero as an absent value, and KafkaJS
-sends no header without a value.
+express the case: in Java and Go the types exclude two times in one request, Go treats zero as absent, and KafkaJS sends
+no null header.
 """
 
 from __future__ import annotations

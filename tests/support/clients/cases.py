@@ -56,7 +56,7 @@ def _fields(record: RequestRecord) -> Case:
 
 
 def _returned(topic: RequestTopic, given: Case) -> Case:
-    """Returns the record that returns a consumed message."""
+    """Returns the record of a return, which gives a consumed message back for another attempt."""
     headers, key, value = _headers(given["headers"]), _bytes(given["key"]), _bytes(given["value"])
     error = given.get("error")
     return _record(topic.retry(given["topic"], value, given["policy"], key=key, headers=headers, error=error))

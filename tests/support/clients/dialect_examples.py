@@ -29,7 +29,7 @@ _WRITE: dict[str, Callable[[int], str]] = {
     "retry_topic-backoff-timestamp": lambda due_ms: due_ms.to_bytes(6, "big").decode("latin-1"),
     "Nats-Schedule": lambda due_ms: f"@at {_iso(due_ms)}Z",
 }
-"""How each dialect with absolute times writes a time, here a whole second."""
+"""Dialect -> its text for an absolute time; the examples use whole seconds."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,8 @@ class Cancel:
 class Example:
     """One documented record, and the message that Postdate makes of it.
 
-    `due_ms`: epoch milliseconds; -1 if `delay_ms` counts from the record. `delivered`: the headers besides Postdate's.
+    `due_ms`: epoch milliseconds; -1 if `delay_ms` counts from the record's timestamp. `delivered`: the delivered
+    headers except Postdate's.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Kafka clients that are not based on librdkafka's Python package: kcat, Kafka's own Java client, and KafkaJS.
 
 Each producer sends messages in order to one topic. The Java and JavaScript programs in this folder read lines: `key`,
-`value` and `header <name>`, each followed by `null` or by `x` and hexadecimal digits, then `send`. Another Java program
+`value` and `header <name>`, each followed by `null` or by `x` and hexadecimal digits, then `send`. A third program
 prints the values that a member of a share group reads.
 """
 
@@ -84,8 +84,8 @@ def produce_with_javascript(bootstrap: str, topic: str, messages: Iterable[Messa
 
 
 def fetch_kafkajs() -> Path:
-    """Returns the folder in which the examples have KafkaJS; installs it there if it is missing, with their own
-    command."""
+    """Returns the folder in which the examples keep KafkaJS; if it is missing, installs it with the command of the
+    examples."""
     library = _JAVASCRIPT / "node_modules" / "kafkajs"
     if not (library / "package.json").exists():
         npm = need_program("npm", "npm")
@@ -123,7 +123,7 @@ def _run_source(program: str, *arguments: str, given: bytes = b"") -> bytes:
 
 
 def _java() -> list[str]:
-    """Returns the start of a command that runs Java with the jars of the dev broker."""
+    """Returns the first words of a command that runs Java with the jars of the dev broker."""
     java = need_program("java", "openjdk-17-jdk-headless")
     options = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     return [java, *options, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{kafka_libs()}/*"]

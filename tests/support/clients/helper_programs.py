@@ -1,4 +1,4 @@
-"""The helpers of `clients/`, each with a small program that runs the conformance cases, or a scenario on a broker."""
+"""Small programs that use the helpers of `clients/`: each runs the conformance cases, or a scenario on a broker."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 // Produces the records described on standard input with KafkaJS and its default partitioner, and prints partition and
-// offset of each. Arguments: folder of KafkaJS, bootstrap servers, topic. The lines are those of foreign_clients.py.
+// offset of each. Arguments: folder of KafkaJS, bootstrap servers, topic. foreign_clients.py describes the input lines.
 const [, , library, bootstrap, topic] = process.argv;
 process.env.KAFKAJS_NO_PARTITIONER_WARNING = "1";
 const { Kafka, logLevel } = require(library);
 
 const bytes = (word) => (word === "null" ? null : Buffer.from(word.slice(1), "hex"));
 
-// KafkaJS takes headers as an object, and repeats of a name as an array.
+// KafkaJS expects headers as an object, with an array for a repeated name.
 const addHeader = (headers, name, value) =>
   name in headers ? (headers[name] = [].concat(headers[name], [value])) : (headers[name] = value);
 

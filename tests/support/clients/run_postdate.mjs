@@ -1,6 +1,6 @@
-// Runs clients/js/postdate.mjs: `conformance FILE` prints what it makes of each case, one JSON a line; `live BROKER
-// REQUESTS PARTITIONS TARGET KAFKAJS` schedules three messages, cancels two, returns the third, repeats one, and prints what
-// it reads.
+// Runs clients/js/postdate.mjs. `conformance FILE` prints its result for each case as one line of JSON.
+// `live BROKER REQUESTS PARTITIONS TARGET KAFKAJS` schedules three messages, cancels two, returns the third, repeats a
+// fourth, and prints the messages that it reads.
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import * as postdate from "../../../clients/js/postdate.mjs";
@@ -10,7 +10,7 @@ const base64 = (value) => (value === null ? null : value.toString("base64"));
 const milliseconds = (us) => (us === undefined ? undefined : us / 1000);
 const origin = (each) => each && `${each.topic}/${each.partition}/${each.offset}`;
 
-// KafkaJS takes headers as an object, and repeats of a name as an array.
+// KafkaJS expects headers as an object, with an array for a repeated name.
 function headers(pairs = []) {
   const found = {};
   for (const [name, value] of pairs) {

@@ -1,5 +1,4 @@
-"""Runs Postdate's command line: as a child process, finished or left running, or in this process, which saves the half
-second of imports."""
+"""Runs Postdate's command line in a child process, or in this process, which saves the half second of imports."""
 
 from __future__ import annotations
 

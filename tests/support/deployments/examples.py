@@ -25,7 +25,7 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 EXAMPLES = ROOT / "examples"
 README = EXAMPLES / "README.md"
 LANGUAGES = {".py": "python", ".java": "java", ".js": "javascript", ".go": "go"}
-"""By the suffix of a program's name."""
+"""Suffix of a program's name -> its language."""
 
 RECIPES = "airflow"
 """A folder whose programs run inside another scheduler; `tests/unit/repository/test_recipes.py` runs them."""
@@ -33,7 +33,7 @@ RECIPES = "airflow"
 COMPOSED = "compose"
 """A folder whose program is a service of its compose file; `tests/integration/test_compose.py` runs it."""
 
-#: Maven's last message, also in output without colours.
+#: The escape sequence that ends Maven's last message, even in output without colours.
 _COLOURS_OFF = "\x1b[0m"
 
 _SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -60,7 +60,8 @@ def commands(text: str, program: str) -> list[str]:
 
 
 def listing_complaints(text: str, present: list[str], tests: str) -> Iterator[str]:
-    """Yields a complaint for each example without a row and a single command in the document, or that no test names."""
+    """Yields a complaint for each example that has no row, does not have exactly one command, or is named by no
+    test."""
     for program in present:
         if not re.search(rf"^\| \[{re.escape(program)}\]\({re.escape(program)}\) \| \S", text, re.MULTILINE):
             yield f"examples/README.md has no row for {program}"
@@ -86,7 +87,7 @@ def run_example(program: str, bootstrap: str, requests: str) -> list[str]:
         try:
             output, errors = started.communicate(timeout=WAIT_TIMEOUT_S)
         except subprocess.TimeoutExpired as late:
-            os.killpg(started.pid, signal.SIGKILL)  # the shell and whatever it has started
+            os.killpg(started.pid, signal.SIGKILL)  # the shell and all its children
             output = (late.stdout or b"") + (late.stderr or b"")
             raise AssertionError(f"{program} did not end; it printed:\n{output.decode(errors='replace')}") from late
     assert started.returncode == 0, (output + errors).decode(errors="replace")

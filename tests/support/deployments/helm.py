@@ -1,8 +1,8 @@
 """Renders the chart with Helm in a child process: Helm is a Go library, and its runtime must not run in the test
 process.
 
-The child (`python -m support.deployments.helm`) responds to each request with one JSON object on a line. An error of
-Helm is a response, too: `Refused`, with Helm's message.
+The child (`python -m support.deployments.helm`) responds to each request with one JSON object on a line. If Helm fails,
+the response contains its message, and the client raises `ChartRefused`.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def running_helm() -> Iterator[Helm]:
     """Yields a child process, which ends when the context exits."""
     command = [sys.executable, "-m", "support.deployments.helm"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    environment["GOGC"] = "400"  # otherwise each call collects its small heap many times
+    environment["GOGC"] = "400"  # otherwise Go collects its small heap many times in each call
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as child:
         try:
             yield Helm(child)
@@ -123,7 +123,8 @@ def one(objects: list[dict[str, Any]], kind: str, name: str = RELEASE + "-postda
 
 
 def pod_specs(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Returns the specification of every pod that the release starts, by kind and name of its controller."""
+    """Returns (kind, name) of the controller -> the specification of its pods, for every pod that the release
+    starts."""
     found: dict[str, dict[str, Any]] = {}
     for each in objects:
         spec = each.get("spec", {})

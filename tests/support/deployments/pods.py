@@ -1,7 +1,7 @@
 """Pods of the chart, run by Docker as the kubelet would run them: image, command, variables, mounts and the whole
 security context come from the rendered objects.
 
-A pod shares the network of the broker's container, as it would share that of a node: both reach the broker at
+All pods share the network of the broker's container, as with the host network of a node. So they reach the broker at
 127.0.0.1, and each pod needs a different port. Secrets and ConfigMaps become directories, and claims become volumes.
 """
 
@@ -112,7 +112,8 @@ class Pod:
         return options
 
     def _variables(self, container: Mapping[str, Any]) -> dict[str, str]:
-        """Returns the variables: fields of the pod are filled in, and references to earlier variables replaced."""
+        """Returns the variables, with fields of the pod and references to earlier variables replaced by their
+        values."""
         fields = {"metadata.name": self.name, "metadata.namespace": "messaging"}
         made: dict[str, str] = {}
         for each in container.get("env", []):

@@ -1,8 +1,9 @@
 """TCP ports of the loopback interface for servers that a test starts.
 
-A server may start to listen seconds after the test has chosen its port. In between another program could take the port,
+A server may start to listen seconds after the test has chosen its port. Meanwhile another program could take the port,
 and the test would connect to that program. So these ports lie below the range from which the kernel assigns ports to
-programs that request any port. A locked file reserves each port among test processes until this process ends.
+programs that request any port. A locked file keeps other test processes from choosing the same port until this process
+ends.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ def free_ports(count: int) -> int:
 
 
 def _last() -> int:
-    """Returns the last port below the kernel's range; if the range starts too low or is unknown, only the locks
-    protect."""
+    """Returns the last port to try: the one below the kernel's range. If that range starts too low or is unknown, only
+    the locks reserve ports."""
     with suppress(OSError):
         last = int(_RANGE.read_text().split()[0]) - 1
         if last >= _FIRST + _COUNT_MIN:

@@ -60,7 +60,7 @@ def need_kafka_image() -> str:
     """Returns the image that tests with containers start, or skips the test and names what is missing.
 
     It is POSTDATE_KAFKA_IMAGE, or the first of apache/kafka and the locally built image that the engine has. Tests
-    download nothing: `make test` has done so with scripts/container-image.
+    download nothing: `make test` first gets the image with scripts/container-image.
     """
     docker = _need_engine()
     for image in (os.environ.get("POSTDATE_KAFKA_IMAGE"), IMAGE, LOCAL_IMAGE):
@@ -70,8 +70,8 @@ def need_kafka_image() -> str:
 
 
 def need_python_image() -> tuple[str, bool]:
-    """Returns the base image for the Dockerfile, and whether the wheels in build/wheels fit it, so that the build needs
-    no network; or skips the test and names what is missing.
+    """Returns the base image for the Dockerfile, and True if the wheels in build/wheels fit it, so that the build needs
+    no network. Skips the test and names what is missing if there is no image.
 
     It is POSTDATE_PYTHON_IMAGE, or the first of the Dockerfile's own base image and the locally built image.
     """

@@ -11,8 +11,8 @@ from support.deployments.programs import need_commit
 from support.deployments.sidecars import environment
 from support.repository import ROOT
 
-#: The last commit before holds, rights and the page, with the formats of today (docs/formats.md): the starting point
-#: of upgrades as long as there is no release. POSTDATE_TEST_EARLIER names another commit.
+#: The starting point of upgrades as long as there is no release: the last commit before holds, rights and the page,
+#: with the present formats (docs/formats.md). POSTDATE_TEST_EARLIER names another commit.
 EARLIER = os.environ.get("POSTDATE_TEST_EARLIER", "d47f23412b6b041d1ba02e753e981864f51e82d2")
 
 
@@ -34,7 +34,7 @@ def install_earlier(directory: Path) -> Path:
 
 
 def _judge(release: Path) -> None:
-    """Checks that a process with this release imports only that version, and nothing of this tree."""
+    """Checks that a process with this release imports nothing of this tree."""
     program = "import postdate.sidecar as s, postdate.wheel as w, postdate.client as c; print(*(p.__file__ for p in "
     program += "(s, w, c)))"
     done = subprocess.run(

@@ -35,7 +35,7 @@ class SidecarDeployment:
     others: list[SidecarDeployment] = field(default_factory=list)
 
     def another(self) -> SidecarDeployment:
-        """Returns another deployment, which ends with this one: for a scenario that starts from the beginning."""
+        """Returns a new deployment, which ends with this one: for a scenario that starts from the beginning."""
         self.others.append(
             SidecarDeployment(self.bootstrap, self.directory / f"environment-{len(self.others)}", self.replicas)
         )

@@ -47,11 +47,11 @@ class Sidecar:
     """One `postdate run` process. A restart uses the same disk.
 
     `static`: a static member, which gets its partitions back immediately after a restart. `topic`: further settings of
-    all request topics; `topics`: those of single ones, by name. `data`: the directory of the timer indexes, if it is
-    shared. `failpoints`: where the next process dies or stops (sidecar/failpoints.py). `http`: the settings of its HTTP
-    port; if empty, it has none. `options`: further options of the command line. `workers`: if more than one, the number
-    of worker processes, which only `stop` ends, too. `group_protocol`: with consumer, the session time-out is that of
-    the broker (`tools/dev_broker/properties.py`), and `consumer` does not set it. `traces`: as in the configuration.
+    all request topics; `topics`: further settings by request topic. `data`: the directory of the timer indexes, if it
+    is shared. `failpoints`: where the next process dies or stops (sidecar/failpoints.py). `http`: the settings of its
+    HTTP port; if empty, it has none. `options`: further options of the command line. `workers`: the number of worker
+    processes; if there are several, only `stop` ends them. `group_protocol`: if it is `consumer`, the broker sets the
+    session time-out (`tools/dev_broker/properties.py`), not the field `consumer`. `traces`: as in the configuration.
     `environment`: further variables. `format_version`: 2 accepts the headers of format 2. `release`: the directory of
     another installed version, for the next process.
     """
@@ -123,7 +123,8 @@ class Sidecar:
         return self._process is not None and self._process.poll() is None
 
     def shards(self) -> int:
-        """Returns the number of shards that it last reported as delivering; 0 before the first report."""
+        """Returns the number of shards for which the process delivers, by its last report; 0 before the first
+        report."""
         counts = _RUNNING.findall(self._stdout().read_text()) if self._stdout().exists() else []
         return int(counts[-1]) if counts else 0
 
@@ -139,7 +140,7 @@ class Sidecar:
         return self._log().read_text(errors="replace") if self._log().exists() else ""
 
     def state_and_log_end(self) -> str:
-        """Returns whether it runs, and the end of its log: for the report of a failed test."""
+        """Returns the state of the process and the end of its log, for the report of a failed test."""
         ended = None if self._process is None else self._process.poll()
         state = f"it ended with {ended}" if ended is not None else "it runs, or was never started"
         return "\n".join([*self.log_text().splitlines()[-_LINES_SHOWN:], state])
@@ -148,13 +149,13 @@ class Sidecar:
         wait_until(lambda: re.search(pattern, self.log_text()) is not None, f"{self.name} logs {pattern!r}", timeout_s)
 
     def all_logs(self) -> str:
-        """Returns the logs of all its processes in order."""
+        """Returns the logs of all processes of this sidecar, in order."""
         paths = [self._log(number) for number in range(1, self.starts + 1)]
         return "".join(path.read_text(errors="replace") for path in paths if path.exists())
 
     def stop(self, timeout_s: float = WAIT_TIMEOUT_S) -> int:
-        """Sends SIGTERM and returns the exit code. Waits for the process's handler first: without one, the signal
-        itself would end a process that is still starting."""
+        """Sends SIGTERM and returns the exit code. First waits until the process handles the signal, which would
+        otherwise kill a process that is still starting."""
         assert self._process is not None, f"{self.name} was not started"
         wait_until(lambda: not self.is_alive() or self._handles_sigterm(), f"{self.name} handles SIGTERM", timeout_s)
         self._process.send_signal(signal.SIGTERM)
@@ -179,7 +180,7 @@ class Sidecar:
         os.kill(self.pid, signal.SIGCONT)
 
     def _handles_sigterm(self) -> bool:
-        """True if its SIGTERM handler is installed, according to the kernel's mask."""
+        """True if the process has installed a handler for SIGTERM, according to the kernel."""
         try:
             status = Path(f"/proc/{self.pid}/status").read_text()
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Runs commands of the command line on a simulated Kafka, in this process: the shipped code, without broker or waiting.
+"""Runs the shipped commands in this process on a simulated Kafka, without a broker and without waiting.
 
 `SimulatedCluster` creates the topics of a request topic as `postdate topics create` does, and runs commands with
 click's runner. If a test needs a sidecar, it writes verdicts and dead letters with the sidecar's codecs.
@@ -24,7 +24,7 @@ from postdate.wire.topics import OwnTopics
 from postdate.wire.verdicts import Verdict, encode_bulk_verdict, encode_verdict
 from support.kafka_simulator import SimBroker, SimKafka, SimTime
 
-#: The response to a request in place of the sidecar's: the verdict and the affected origin, or None for no response.
+#: Computes the response to a request in place of the sidecar: the verdict and the affected origin; None: no response.
 Answering = Callable[[Partition, Record], tuple[Verdict, bytes] | None]
 
 

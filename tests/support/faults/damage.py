@@ -1,5 +1,5 @@
-"""Damages the files of a timer index between two runs: truncated, empty, corrupt or old wheels; truncated and corrupt
-logs.
+"""Damages the files of a timer index between two runs: makes wheels truncated, empty, corrupt or old, and logs
+truncated or corrupt.
 
 Each function takes the directory of a shard and a random source, changes files in place, and returns a short
 description of the damage.
@@ -18,7 +18,8 @@ Damage = Callable[[Path, random.Random], str]
 
 
 def shards(data_dir: Path) -> list[Path]:
-    """Returns the directories of shards in a data directory that contain a wheel and were not moved aside."""
+    """Returns the shards' directories in a data directory, except those without a wheel and those that were moved
+    aside."""
     return sorted({path.parent for path in data_dir.rglob("wheel*") if path.is_file() and path.parent.name.isdigit()})
 
 

@@ -17,7 +17,7 @@ FULL = r"disk is full|No space left|File too large"
 
 @fault("disk full")
 def disk_full(rig: FaultRig) -> str:
-    """Fills the disk while the process runs, and frees it again: the process must not exit, and must resume
+    """Fills the disk while the process runs, and then frees it: the process must not exit, and must resume
     deliveries."""
     extra = rig.extras[0]
     with _on_small_disk(rig, extra) as disk:
@@ -50,7 +50,7 @@ def disk_full_at_the_start(rig: FaultRig) -> str:
         alive = extra.is_alive()
         disk.free(extra.pid if alive else None)
         rig.fault_ends()
-        if not alive:  # it may refuse to start, but must report the reason
+        if not alive:  # the process may refuse to start, but must report the reason
             if not extra.log_text().strip():
                 rig.wrong.append(f"{extra.name} ended on a full disk and said nothing")
             extra.start()
@@ -137,7 +137,7 @@ def disk_lost(rig: FaultRig) -> str:
 
 @fault("old backup")
 def old_backup(rig: FaultRig) -> str:
-    """Restores a copy of the directory that is some seconds old."""
+    """Replaces the directory with a copy that is some seconds old."""
     member = rig.one()
     member.stop()
     backup = member.directory / "backup"

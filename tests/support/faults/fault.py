@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from support.faults.rig import FaultRig
 
-#: Injects a fault into the rig and ends it; returns a short description. If the fault ends before the function
-#: returns, the function calls `FaultRig.fault_ends`. The caller restarts the members that the fault has stopped.
+#: Injects a fault into the rig and ends it; returns a short description. A function that returns some time after the
+#: end of the fault calls `FaultRig.fault_ends` at the end. The caller restarts the members that the fault has stopped.
 Inject = Callable[[FaultRig], str]
 
 

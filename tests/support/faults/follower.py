@@ -1,4 +1,5 @@
-"""Records in a ledger all records that a read_committed reader gets from all topics, through every fault of a broker.
+"""Files all records of all topics in a ledger, as a read_committed reader gets them. It continues after every fault of
+a broker.
 
 Thread rule: `start`, `to_end` and `close` from one thread; a separate thread reads.
 """
@@ -89,8 +90,8 @@ class Follower:
         self._broker_loss.observe(text)
 
     def _begin_again(self) -> None:
-        """Replaces the client and continues, since librdkafka may lose all brokers during the start of one (its issue
-        5301)."""
+        """Replaces the client and continues: while a broker starts, a client of librdkafka may lose all brokers (its
+        issue 5301)."""
         self._consumer.close()
         self._consumer, self._broker_loss = self._new_consumer(), BrokerLoss()
         self._consumer.assign([TopicPartition(*part, self._next.get(part, OFFSET_BEGINNING)) for part in self._parts])
@@ -105,7 +106,7 @@ class Follower:
                     with self._ledger.lock:
                         for message in messages:
                             self._file(message)
-                elif self._ends:  # position() also passes markers and aborted records; only this thread may call it
+                elif self._ends:  # position() also counts markers and aborted records; only this thread may call it
                     positions = self._consumer.position([TopicPartition(*part) for part in self._ends])
                     if all(place.offset >= self._ends[place.topic, place.partition] for place in positions):
                         self._at_end.set()
@@ -138,5 +139,5 @@ class Follower:
             ledger.file_delivered(topic, part, offset, message.key(), message.value(), headers)
 
 
-#: Errors of a broker that is unavailable or starting; the reader waits for it.
+#: Errors of a broker that is unavailable or starting: the reader waits until they pass.
 _PASSING = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE})

@@ -1,5 +1,4 @@
-"""Faults of foreign clients: one uses a shard's transactional id, others leave transactions open on important
-topics."""
+"""Faults of foreign clients, which use a shard's transactional id, or leave transactions open on important topics."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ def id_taken(rig: FaultRig) -> str:
 
 @fault("open transaction on requests")
 def open_on_requests(rig: FaultRig) -> str:
-    """Leaves a transaction open on the request topic: requests after it must wait until it ends. Its own request counts
-    only if it is committed."""
+    """Leaves a transaction open on the request topic: later requests must wait until it ends. Its own request counts
+    only if the transaction is committed."""
     commit = rig.chance.random() < 0.5
     target = rig.deployment.targets[0].encode()
     headers: Headers = [(TOPIC, target), (AT, b"%d" % (now_ms() + 500))]
@@ -36,7 +35,7 @@ def open_on_requests(rig: FaultRig) -> str:
 
 @fault("open transaction on the dispatch log")
 def open_on_log(rig: FaultRig) -> str:
-    """Leaves a transaction open on the dispatch log: takeovers must wait for the records after it."""
+    """Leaves a transaction open on the dispatch log: takeovers must wait until they can read the records after it."""
     part, seconds = rig.chance.randrange(PARTITIONS), rig.chance.uniform(2.0, 6.0)
     with open_transaction(rig.deployment.bootstrap, f"{rig.requests}.dispatch-log", part, b"never to be seen"):
         for member in rig.base:

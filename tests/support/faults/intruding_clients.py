@@ -13,7 +13,8 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
 def take_id(bootstrap: str, transactional_id: str) -> None:
-    """Initializes a foreign producer with this id, which fences its owner, and closes it without a transaction."""
+    """Initializes a foreign producer with this id, which fences the id's owner, and closes the producer without a
+    transaction."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "log_level": 0})
     while True:
         try:

@@ -56,9 +56,9 @@ def judge_order(ledger: RequestLedger, calm_ms: Iterable[tuple[int, int]]) -> tu
     """Returns the number of messages whose order was checked, and the violations.
 
     Messages of one request partition, target partition and key leave by due time, then by request offset. The promise
-    excludes parked messages. So the check covers only messages that became due and left within one of the `calm_ms`
-    spans, in which no target failed. Two messages are compared if the overtaken one lies below the `next_request` of
-    the record that delivered the other. Moved messages are exempt.
+    excludes parked messages. So the check covers only messages that became due and left within one span of `calm_ms`,
+    in which no target failed. A message counts as overtaken only if the process that delivered the other one knew it:
+    its request lies below the `next_request` of that record. Moved messages are exempt.
     """
     judged, wrong = 0, list[str]()
     spans = list(calm_ms)

@@ -1,4 +1,5 @@
-"""Sends requests at a steady rate. Some are changed by their ids, and one in a hundred is invalid.
+"""Sends requests at a steady rate. Later controls change some of them by their ids, and one request in a hundred is
+invalid.
 
 The first letter of a value states the intended outcome of its request (`request_ledger.RequestKind`). All content
 except the times follows from the seed. The producer is idempotent and has no message time-out: after an outage of the
@@ -24,7 +25,7 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 _TICK_S = 0.02
 _PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 _PURGE_S = 5.0
-"""The time for which a replaced client may report the records that it has not sent."""
+"""Seconds: how long a replaced client may report the records that it has not sent."""
 _BAD_SHARE, _ID_SHARE, _CHANGED = 0.01, 0.02, ("cancel", "cancel", "reschedule", "")
 
 
@@ -63,7 +64,7 @@ class Load:
         self._later: list[_Later] = []
         self.sent = self.acknowledged = 0
         self.clients_lost = self.given_up = 0
-        """The number of clients that lost all brokers, and of their requests without an acknowledgement."""
+        """The number of clients that lost all brokers, and the number of their requests without an acknowledgement."""
         self.failures: list[KafkaError] = []
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
@@ -98,8 +99,8 @@ class Load:
                 "message.timeout.ms": 0,
                 "queue.buffering.max.messages": 1_000_000,
                 "reconnect.backoff.max.ms": 1_000,
-                # A broker that stops gracefully leaves its topics without leaders. If the fast retries for metadata
-                # fail, librdkafka by default retries only after five minutes.
+                # While a broker that stopped gracefully is away, its topics have no leader. If the fast retries for
+                # metadata fail, librdkafka by default retries only after five minutes.
                 "topic.metadata.refresh.interval.ms": 3_000,
                 "statistics.interval.ms": 2_000,
                 "stats_cb": self._on_statistics,

@@ -33,8 +33,8 @@ def short_cut(rig: FaultRig) -> str:
 
 @fault("long cut")
 def long_cut(rig: FaultRig) -> str:
-    """Cuts the connection for longer than the transaction time-out, so that the coordinator aborts the transaction. By
-    default that also exceeds the session time-out."""
+    """Cuts the connection for longer than the transaction time-out, so that the coordinator aborts the transaction. In
+    a rig with default settings the cut also exceeds the session time-out."""
     return _cut(rig, rig.transaction_s * rig.chance.uniform(1.1, 1.5), True, True)
 
 

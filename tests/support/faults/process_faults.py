@@ -107,7 +107,7 @@ def two_deployments(rig: FaultRig) -> str:
         other.kill()
     finally:
         other.group_id = group
-    for member in gave_way:  # if one member has exited, the other has exited or will exit
+    for member in gave_way:  # if one of them has exited, so must the other
         member.kill()
         member.start()
     rig.fault_ends()
@@ -134,7 +134,7 @@ def joining_and_leaving(rig: FaultRig) -> str:
 
 @fault("joining in mid-recovery")
 def joining_in_mid_recovery(rig: FaultRig) -> str:
-    """Stops a member after it has fenced, while others join and leave."""
+    """Stops a member after it has fenced the former owner, while others join and leave."""
     member, step, _ = _armed(rig, "stop", ("takeover.bounded", "takeover.record-applied"))
     wait_until(lambda: is_stopped(member), f"{member.name} stops at {step}")
     rig.extras[0].start()
@@ -152,11 +152,11 @@ def _steps(rig: FaultRig) -> tuple[str, ...]:
 
 
 def _armed(rig: FaultRig, action: str, steps: tuple[str, ...]) -> tuple[Sidecar, str, int]:
-    """Kills one of the two members and restarts it, so that it exits or stops at one of these steps."""
+    """Kills one of the two members, and restarts it so that it exits or stops at one of these steps."""
     member, step = rig.one(), rig.chance.choice(steps)
     at = 1 if step.startswith("takeover") else rig.chance.randint(1, 40)
     member.kill()
-    if step == "takeover.record-applied":  # with its disk it would apply no records
+    if step == "takeover.record-applied":  # a takeover with the disk would apply no records
         for shard in damage.shards(member.data_dir):
             damage.lose_disk(shard, rig.chance)
     member.failpoints = f"{step}={action}@{at}"
@@ -174,8 +174,8 @@ def is_stopped(member: Sidecar) -> bool:
 
 
 def wait_for_all_shards(rig: FaultRig, timeout_s: float = WAIT_TIMEOUT_S) -> None:
-    """Waits until the running members together serve each partition once, and the ledger contains their owner records.
-    Then no shard is moving."""
+    """Waits until no shard is moving: the running members together serve each partition once, and the ledger contains
+    their owner records."""
 
     def served() -> bool:
         live = [member for member in [*rig.base, *rig.extras] if member.is_alive()]

@@ -1,7 +1,8 @@
 """A local broker behind proxies: each proxy forwards to a separate listener of the broker.
 
 A client connects to the address that a broker advertises. So the broker has one listener for each proxy, and advertises
-the proxy's port: all connections of a client use the proxy of its first one. Load and judge use the plain listener.
+the proxy's port there: a client that first connects to a proxy uses it for all connections. Load and judge use a
+listener without a proxy.
 """
 
 from __future__ import annotations

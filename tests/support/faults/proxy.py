@@ -2,9 +2,9 @@
 can hold a single request.
 
 Kafka's requests are frames: a length of 4 bytes, then the API key in 2 bytes. In the direction of the broker the proxy
-detects the start of each frame, so that it can hold one. Then either the connection waits, or the client loses its
-connection, and the proxy sends the frame later on the old connection, like a copy that was delayed in the network
-(KAFKA-17754).
+detects the start of each frame, so that it can hold one. While it holds a frame, either the connection waits, or the
+client loses its connection. In the second case the proxy later sends the frame on its old connection to the broker,
+like a copy that was delayed in the network (KAFKA-17754).
 
 During a cut the proxy neither reads nor writes: the kernel's buffers fill, and their content arrives after the cut, as
 after a retransmission. The proxy cannot lose packets. A stall of 200 ms, TCP's minimum retransmission time-out, has the
@@ -38,7 +38,7 @@ _RESET = struct.pack("ii", 1, 0)
 
 @dataclass
 class Hold:
-    """A request to hold: the one with this API key after `skip` earlier ones."""
+    """Holds one request: the next one with this API key, after the first `skip` of them have passed."""
 
     api_key: int
     lose_client: bool
@@ -62,7 +62,7 @@ class _Pipe:
     ended: bool = False
     partial: bytearray = field(default_factory=bytearray)
     passing: int = 0
-    """The number of bytes that remain of a frame whose first bytes are forwarded already."""
+    """The number of bytes still to forward of a frame whose first bytes have been forwarded."""
     held: Hold | None = None
     behind: list[bytes] = field(default_factory=list)
     """The held frame, and the bytes after it."""
@@ -79,7 +79,7 @@ class _Link:
 
 
 class Proxy:
-    """Listens on a new port from its construction; `serve` sets the address of the broker."""
+    """Listens on a new port as soon as it is constructed; `serve` sets the address of the broker."""
 
     def __init__(self, chance: random.Random | None = None) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
@@ -127,12 +127,13 @@ class Proxy:
         self._wake()
 
     def delay(self, least_ms: float, most_ms: float, stall_share: float = 0.0) -> None:
-        """Delays each direction by this time; this share of the chunks stalls as after a lost packet."""
+        """Delays each direction by `least_ms` to `most_ms`; the share `stall_share` of the chunks stalls as after a
+        lost packet."""
         self._delay_s, self._stall_share = (least_ms / 1000, most_ms / 1000), stall_share
 
     def throttle(self, topic: str, bytes_per_second: float) -> None:
         """Limits the rate of produce requests for this topic. Later requests on the same connection wait as well, as
-        with a broker that is slow for one partition."""
+        they do if a broker is slow for one partition."""
         self._throttled[topic.encode()] = bytes_per_second
 
     def heal(self) -> None:
@@ -210,7 +211,7 @@ class Proxy:
             return
         try:
             broker = socket.create_connection(("127.0.0.1", self._broker_port), timeout=2)
-        except OSError:  # the broker is down, so the proxy refuses the connection as well
+        except OSError:  # the broker is down, so the proxy refuses the connection too
             client.close()
             return
         for each in (client, broker):
@@ -282,7 +283,7 @@ class Proxy:
         return False
 
     def _throttled_until(self, frame: bytes) -> float:
-        """Returns the time at which a request may pass, by the rate of its topic; 0: immediately."""
+        """Returns the time at which the rate of its topic lets a request pass; 0: immediately."""
         if not self._throttled or int.from_bytes(frame[4:6], "big") != PRODUCE:
             return 0.0
         until = 0.0
@@ -346,7 +347,7 @@ class Proxy:
 
 
 def _flush(pipe: _Pipe, at_once: bool = False) -> None:
-    """Sends the data that is no longer delayed, as far as the other side accepts it."""
+    """Sends as much of the data whose delay is over as the other side accepts."""
     now = time.monotonic()
     while pipe.waiting and (at_once or pipe.waiting[0][0] <= now):
         at, data = pipe.waiting[0]

@@ -59,7 +59,7 @@ class Run:
 
 
 def kills_of(step: FaultStep) -> int:
-    """Returns the number of SIGKILLs in a step of kills, which share one recovery and one check."""
+    """Returns the number of SIGKILLs in a step; all kills of a step share one recovery and one check."""
     first = step.what.split(" ", 1)[0]
     return int(first) if step.fault.name == "kill" and first.isdigit() else 0
 

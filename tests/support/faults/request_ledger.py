@@ -1,6 +1,6 @@
 """Every request and its outcome, read from Kafka while the test runs, in some 70 bytes per request.
 
-For each request partition there are columns, indexed by the request's offset. Records may be filed in any order: a
+For each request partition there are columns, indexed by the request's offset. The topics may be filed in any order: a
 message may be read before its request. Messages are compared by a 64-bit hash of target, key, value and headers. The
 value of a request, which the load wrote, states the intended outcome (`RequestKind`). Nothing here comes from the
 sidecar.
@@ -40,7 +40,7 @@ class RequestKind(IntEnum):
     DELIVER = ord("D")
     DEAD = ord("X")
     BY_ID = ord("I")
-    """Delivered, cancelled or replaced, depending on the controls."""
+    """Delivered, cancelled or replaced; the controls determine which."""
     CONTROL = ord("C")
 
 
@@ -106,7 +106,7 @@ class RequestLedger:
     parts: dict[int, Columns] = field(default_factory=lambda: defaultdict(Columns))
     by_id: dict[tuple[int, bytes], list[IdChange]] = field(default_factory=lambda: defaultdict(list))
     moves: set[tuple[int, int, int]] = field(default_factory=set)
-    """(partition, request, control that moved it)."""
+    """(partition, request, control that moved the request)."""
     verdicts: dict[tuple[int, int], list[tuple[str, int]]] = field(default_factory=lambda: defaultdict(list))
     """(partition, origin) -> its verdicts: the name, and the offset of the affected request, or -1."""
     reasons: Counter[str] = field(default_factory=Counter)
@@ -215,7 +215,7 @@ class RequestLedger:
             return count
 
     def holders(self) -> dict[int, str]:
-        """Returns partition -> the instance that wrote its last owner record."""
+        """Returns partition -> the instance that wrote the last owner record there."""
         with self.lock:
             return {part: instance for part, _, instance, _ in self.owners}
 
@@ -247,10 +247,10 @@ class RequestLedger:
         return found
 
     def lateness(self) -> tuple[Ints, Ints]:
-        """Returns for every delivered message the earliest time at which it could be delivered, and its lateness from
-        then on.
+        """Returns for every delivered message the earliest permitted time of delivery, and its lateness relative to
+        that time.
 
-        If a request was already due when it was sent, that time is the timestamp of the request.
+        The earliest time is the due time, or the timestamp of the request if that is later.
         """
         starts, lates = [], []
         with self.lock:
@@ -265,8 +265,8 @@ class RequestLedger:
         return np.concatenate([nothing, *starts]), np.concatenate([nothing, *lates])
 
     def outage_ms(self, begun_ms: int, ended_ms: int) -> tuple[int, int]:
-        """Returns the maximum lateness of the messages delivered since `begun_ms`, and the maximum counted from
-        `ended_ms`."""
+        """Returns the maximum lateness of the messages delivered since `begun_ms`, counted from their due times, and
+        the maximum counted from `ended_ms` for messages that were due before."""
         wanted, late = self.lateness()
         chosen = wanted + late >= begun_ms
         if not chosen.any():

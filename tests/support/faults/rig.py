@@ -1,11 +1,11 @@
 """The deployment that fault tests use: two sidecars behind proxies, a steady load on four partitions, and a ledger of
 all requests.
 
-`static` (the process `steady`) is a static member with a separate disk, and `dynamic` (`moving`) a dynamic member. Some
-faults start and stop `extras` (`third`, `fourth`), which share the data directory of `moving`, as the workers of one
-machine do. Load and judge connect to the broker directly.
+The attribute `static` is the process `steady`, a static member with a separate disk; `dynamic` is the process `moving`,
+a dynamic member. Some faults start and stop `extras`, the processes `third` and `fourth`, which share the data
+directory of `moving`, as the workers of one machine do. Load and judge connect to the broker directly.
 
-Thread rule: all from one thread. The load, the follower and the proxies have separate threads.
+Thread rule: one thread. The load, the follower and the proxies have threads for themselves.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ TRANSACTION_S, SESSION_S = 10.0, 6.0
 #: Log lines that no fault may cause.
 _NEVER = re.compile(r"^.*(?:HALTED|Traceback|a defect of Postdate).*$", re.MULTILINE)
 _POLL_INTERVAL_S = 0.2
-#: Milliseconds: smaller than the default, so that some of the load passes through the store topic.
+#: Milliseconds: the delay from which entries are stored. It is smaller than the default, so that some of the load
+#: passes through the store topic.
 STORE_AFTER_MS = 12_000
 
 
@@ -55,7 +56,7 @@ class FaultRig:
     foreign_requests: int = 0
     """The number of requests that foreign clients have committed."""
     ended_ms: int = 0
-    """The time at which the last fault ended. A fault function that returns later calls `fault_ends` at that time."""
+    """The time at which the last fault ended. If the fault function returns later, it has called `fault_ends`."""
     wrong: list[str] = field(default_factory=list)
     _read: dict[Path, int] = field(default_factory=dict)
 
@@ -107,7 +108,8 @@ class FaultRig:
                 member.start()
 
     def recover(self, timeout_s: float = WAIT_TIMEOUT_S) -> None:
-        """Waits until every overdue request has ended and a request sent after the fault was read."""
+        """Waits until every overdue request has ended, and the ledger has read a request that was sent after the
+        fault."""
         since = self.ended_ms
 
         def recovered() -> bool:
@@ -122,7 +124,8 @@ class FaultRig:
         return f"{overdue} are, by partition; {self.load.unanswered()} requests are not acknowledged"
 
     def count_fault(self, requests: int) -> str:
-        """Returns an error if the topic cannot contain this number of requests; empty if it can."""
+        """Returns an error unless `requests`, the number of requests on the topic, is possible after the
+        acknowledgements; empty if it is."""
         load, foreign = self.load, self.foreign_requests
         if 0 <= requests - load.acknowledged - foreign <= load.given_up:
             return ""

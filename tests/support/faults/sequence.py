@@ -1,7 +1,7 @@
 """Injects faults one after the other, waits for the recovery from each, and measures its cost.
 
-A round contains every fault once, in an order that follows from the seed. SIGKILLs are inserted between them,
-`kills_between` per fault on average. Failed checks are recorded, and the run continues.
+A round contains every fault once, in an order that follows from the seed, with SIGKILLs in between: `kills_between` per
+fault on average. Failed checks are recorded, and the run continues.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from support.faults import process_faults as process_faults
 from support.faults.fault import FAULTS, Fault
 from support.faults.rig import FaultRig, now_ms
 
-#: Imported because these modules register their faults.
+#: Their import registers the faults.
 FAULT_MODULES = (disk_faults, network_faults, process_faults, intruder_faults)
 KILL = "kill"
 

@@ -1,8 +1,8 @@
 """A disk of a few MiB that can be filled and freed: a tmpfs if mounting is allowed, otherwise a limit on file sizes.
 
-Without the right to mount, the limit (RLIMIT_FSIZE, set by `prlimit` on the running process) makes writes to a file of
-that size fail, with EFBIG instead of ENOSPC. The limit is not zero, because the log of the process is a file as well.
-`means` names the method in use.
+Without the right to mount, `prlimit` sets RLIMIT_FSIZE on the running process: a write that exceeds this file size
+fails with EFBIG instead of ENOSPC. The limit is not zero, because the log of the process is a file as well. `means`
+names the method in use.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SIZE_MIB = 24
-#: Larger than the log of a process that has just started, smaller than a timer log after some seconds of load.
+#: Bytes: the limit on file sizes. It is larger than the log of a process that has just started, and smaller than a
+#: timer log after some seconds of load.
 LIMIT_BYTES = 256 * 1024
 _BALLAST = "ballast"
-#: A process may use space while the free space is measured. So filling is repeated.
+#: The maximum number of attempts to fill the disk: one fails if a process uses space while the free space is measured.
 _TRIES_MAX = 200
 
 
 @dataclass
 class SmallDisk:
-    """`directory` is the place for the data of a sidecar."""
+    """The disk for the data of a sidecar, at `directory`; `means`: `tmpfs`, or the name of the limit."""
 
     directory: Path
     means: str

@@ -71,7 +71,7 @@ def soak(directory: Path, minutes: float, each: int, seed: int, rate: int, only:
     began = time.monotonic()
     with new_rig(directory, seed, rate) as rig:
         rig.start()
-        # Short runs inject every fault once. The longer the run, the larger the share of kills.
+        # The longer the run, the larger the share of kills: a short run needs its time for every fault.
         kills_between = 0.0 if only else min(1.0, max(0.1, (minutes - 8) / 16))
         steps = run_faults(rig, only or tuple(FAULTS), minutes, each, kills_between, click.echo)
         wrong: list[str] = []
@@ -123,7 +123,7 @@ def _calm_lateness(rig: FaultRig, steps: list[FaultStep]) -> dict[str, int]:
 
 def _audit(rig: FaultRig) -> str:
     """Returns the verdict of the audit, in a short form."""
-    # A non-strict audit of so many records skips the check of their order, and is not clean.
+    # Without `--strict`, an audit of so many records skips the check of their order, and is not clean.
     how = ("--verdicts", "control", "--strict", "--output", "json")
     done = run_postdate("audit", "-b", rig.deployment.bootstrap, "--requests", rig.requests, *how, timeout_s=_AUDIT_S)
     if not done.stdout.strip():
@@ -137,7 +137,7 @@ def _audit(rig: FaultRig) -> str:
 
 
 def _unreached(rig: FaultRig, steps: list[FaultStep], found: SoakJudgement) -> list[str]:
-    """Returns the events that never happened, although the run proves nothing without them."""
+    """Returns the events that must happen for the run to prove anything, but did not."""
     reached = {
         "messages judged for order": found.ordered,
         "takeovers": len(rig.ledger.owners),

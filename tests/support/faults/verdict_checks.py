@@ -1,7 +1,7 @@
 """Checks the verdicts: each control and each replacement has one, and no record in Kafka contradicts it.
 
-A process that took over a shard without its disk does not know earlier fates. So `not-found` proves only that no such
-message was pending: the message with that id ended before the control, or at the same time.
+A process that took over a shard without its disk does not know which messages ended earlier. So `not-found` states only
+that no message with the id was pending: it ended before the control, or at the same time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ _CANCELLED, _REPLACED = FATES.index("cancelled"), FATES.index("replaced")
 
 
 def untrue_answers(ledger: RequestLedger) -> Iterator[str]:
-    """Yields one line for each control without exactly one verdict, and for each verdict that a record contradicts."""
+    """Yields one line for each control that does not have exactly one verdict, and for each verdict that a record
+    contradicts."""
     known: set[tuple[int, int]] = set()
     for (part, id_), changes in ledger.by_id.items():
         ends = ledger.parts[part].of["ended_in"]

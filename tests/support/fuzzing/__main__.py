@@ -1,5 +1,5 @@
 """`python -m support.fuzzing --seconds N [--target NAME] [--seed S] [--first N --cases M]`: searches for inputs with an
-undeclared result, and prints the command that repeats each."""
+undeclared result, and prints the command that replays each case."""
 
 from __future__ import annotations
 

@@ -11,10 +11,10 @@ from random import Random
 
 from support.fuzzing.targets import TARGETS, FuzzTarget
 
-#: Seconds of CPU time: a case normally takes less than a hundredth of it, unless a parser's cost grows faster than its
-#: input.
+#: Seconds of CPU time: the limit for one case. A case takes less than a hundredth of it, unless the cost of a parser
+#: grows faster than its input.
 CASE_S_MAX = 5.0
-#: characters. The maximum length of an input in a finding.
+#: Characters: the maximum length of an input in a finding.
 _SHOWN = 2_000
 
 
@@ -35,7 +35,7 @@ class FuzzFinding:
 
 @dataclass
 class Tally:
-    """The numbers of accepted and refused cases: a fuzzer that reaches only one of these branches proves little."""
+    """The numbers of accepted and refused cases: if one of them is zero, the fuzzer proves little."""
 
     taken: int = 0
     refused: int = 0

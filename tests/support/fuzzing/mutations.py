@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
-#: Bytes: further changes do not let corrupted input grow beyond it.
+#: Bytes: changes do not let corrupted input grow beyond this size.
 SIZE_BYTES_MAX = 300_000
 
 _NUMBERS = [0, 1, 255, 256, 2**31 - 1, 2**31, 2**32, 2**53, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 10**18, 10**400]

@@ -1,7 +1,7 @@
 """The fuzzed parsers of foreign bytes, each with a generator of possibly corrupt input and checks of its results.
 
-A target's `read` checks the promised properties of accepted input and returns. It raises one of `declared` if the
-parser refuses the input. Any other result is a finding.
+If the parser accepts the input, a target's `read` checks the promised properties of the result and returns. If the
+parser refuses the input, `read` raises one of `declared`. Any other outcome is a finding.
 """
 
 from __future__ import annotations
@@ -185,10 +185,10 @@ def _entry(random: Random) -> bytes:
 
 
 def _longer(random: Random, raw: bytes) -> bytes:
-    """Sometimes appends a further element of any content, as a newer version might; the parser must ignore it."""
+    """Sometimes appends an arbitrary element, as a newer version might; the parser must ignore it."""
     if random.random() < 0.7:
         return raw
-    wide = raw[0] == 0xDC  # a MessagePack array: its length is in two bytes, or in four bits of the first
+    wide = raw[0] == 0xDC  # a MessagePack array of 16 or more elements; a shorter one has its length in the first byte
     count = int.from_bytes(raw[1:3], "big") if wide else raw[0] & 0x0F
     more = random.choice((b"\xc0", b"\xa1x", b"\x91" * random.choice((5, 100_000)) + b"\xc0"))
     return b"\xdc" + (count + 1).to_bytes(2, "big") + raw[3 if wide else 1 :] + more

@@ -1,10 +1,10 @@
-"""A simulated Kafka cluster behind the same interface as the real one: deterministic, without threads and without real
-waiting.
+"""A simulated Kafka cluster behind the same interface as the real one. It is deterministic, has no threads, and never
+really waits.
 
 `SimTime` is the only clock of a simulation, and every wait advances it. `SimBroker` contains the logs, the transaction
-coordinator and the group coordinator. `SimKafka` is the factory of the interface for one process. Its requests pass a
-`Link`, which may delay, lose or cut them, as `Faults` draws from a seed. `tests/contract` runs one suite against this
-cluster and the real one.
+coordinator and the group coordinator. `SimKafka` makes the clients of one process. Their requests pass a `Link`, which
+may delay or lose them, or cut the connection; `Faults` draws these events from a seed. `tests/contract` runs one suite
+against this cluster and the real one.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 #: Milliseconds: the pause before a request is repeated.
 _RETRY_MS = 50.0
-#: Milliseconds: the duration of a request that is refused: the library retries some times.
+#: Milliseconds: the duration of a request that is refused, since the library repeats it several times.
 _REFUSED_MS = 500.0
 
 
@@ -181,7 +181,7 @@ class SimAdmin:
         self._ask(f"assign the partitions of {group_id} again", lambda: None, server=Server.COORDINATOR)
 
     def share_isolation(self, group_id: str) -> Isolation | None:
-        """Returns Kafka's default for every group that is not a consumer group."""
+        """Returns None for a consumer group, and Kafka's default for any other group."""
 
         def read() -> Isolation | None:
             return None if self._broker.groups.knows(group_id) else Isolation.READ_UNCOMMITTED
@@ -198,7 +198,7 @@ class SimAdmin:
         read: Callable[[PartitionLog | StaleLog], T],
         timeout_ms: float | None = None,
     ) -> dict[Partition, T]:
-        """Sends a request to each leader in the metadata cache of this client."""
+        """Sends a request to each leader, according to this client's metadata cache."""
         wanted, found = list(parts), dict[Partition, T]()
         deadline_ms = self._link.time.now_ms + (self._timeout_ms if timeout_ms is None else timeout_ms)
         while missing := [part for part in wanted if part not in found]:

@@ -1,7 +1,7 @@
 """The simulated cluster: topics with their logs, brokers, a transaction coordinator, a group coordinator, one clock.
 
-Each request of a client is a method that returns the response or raises it as an error. Other methods and attributes
-change the cluster from outside: retention, truncation, a lost leader, an ACL, a step of the clock.
+Each request of a client is a method that returns the response, or raises an error response. Other methods and
+attributes change the cluster from outside: retention, truncation, a lost leader, an ACL, a step of the clock.
 
 Thread rule: one thread.
 """
@@ -37,7 +37,7 @@ class SimBroker:
 
     `denied` contains the topics to which no client may write, `misbehaving` those that refuse or delay records,
     `deleted` those that were deleted. `skew_ms` is the error of the cluster's clock; the clock of each broker may
-    differ from that. `stale_answers` counts the responses of deposed leaders.
+    differ from the cluster's. `stale_answers` counts the responses of deposed leaders.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class SimBroker:
         self._topic_numbers = itertools.count(1)
 
     def now_ms(self, log: PartitionLog | None = None) -> int:
-        """Returns the clock of the cluster, or that of the leader of a log; epoch milliseconds."""
+        """Returns the time in epoch milliseconds by the clock of the cluster, or of the leader of `log`."""
         error_ms = 0.0 if log is None else self.brokers.error_ms(log)
         return int(self.time.now_ms + self.skew_ms + error_ms)
 
@@ -93,7 +93,7 @@ class SimBroker:
     ) -> tuple[int, int]:
         """Writes one record; returns its offset and its timestamp.
 
-        Raises the error of a produce response. `headers` None stands for headers that no client can read.
+        Raises the error of a produce response. `headers` None: headers that no client can read.
         """
         log = self.log(part)
         topic = self.topics[part.topic]
@@ -118,7 +118,7 @@ class SimBroker:
     def invalid(
         self, part: Partition, key: bytes | None, value: bytes | None, created_ms: int
     ) -> KafkaException | None:
-        """Returns the error if the broker finds a record invalid; otherwise None."""
+        """Returns the error for an invalid record; None if the broker accepts it."""
         topic = self.topics[part.topic]
         if key is None and "compact" in topic.setting("cleanup.policy"):
             return refusal(KafkaError.INVALID_RECORD, f"{part.topic} is compacted and takes no record without a key")
@@ -152,8 +152,7 @@ class SimBroker:
         self.topics[new.name] = topic
 
     def takes(self, topic: str) -> bool:
-        """True if a topic accepts one more record now, which then counts towards its rate; otherwise the record must
-        wait."""
+        """True if the rate of a topic permits one more record now, and counts that record; otherwise it must wait."""
         misbehaviour = self.misbehaving.get(topic)
         return misbehaviour is None or misbehaviour.takes()
 
@@ -164,8 +163,8 @@ class SimBroker:
         self.deleted.append(self.topics.pop(name))
 
     def expire(self) -> dict[Partition, int]:
-        """Applies retention: deletes records that are older than their topic allows, but none at or above the last
-        stable offset. Returns the new starts."""
+        """Applies retention: deletes the records below the last stable offset that are older than their topic allows.
+        Returns the new start offsets."""
         moved: dict[Partition, int] = {}
         for topic in self.topics.values():
             retention_ms = int(topic.setting("retention.ms"))

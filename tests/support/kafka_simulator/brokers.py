@@ -1,5 +1,4 @@
-"""The brokers of the simulated cluster: which one leads which log, their clocks, and the stale view of a deposed
-leader.
+"""The brokers of the simulated cluster: the leader of each log, the clocks, and the stale view of a deposed leader.
 
 A cluster has one broker by default. If there are several, each log has one leader, and the others replicate it. A
 broker may
@@ -26,9 +25,9 @@ from support.kafka_simulator.faults import Faults
 from support.kafka_simulator.log import PartitionLog
 from support.kafka_simulator.time import SimTime
 
-#: Milliseconds: a broker that does not respond for this long is deposed (broker.session.timeout.ms).
+#: Milliseconds: the other brokers depose a broker that does not respond for this long (broker.session.timeout.ms).
 SESSION_MS = 9_000.0
-#: Milliseconds: how long a deposed leader may consider itself the leader after it resumes: until it has read the
+#: Milliseconds: after a deposed leader resumes, it considers itself the leader for this long, until it has read the
 #: metadata log.
 BELIEF_MS_MIN, BELIEF_MS_MAX = 200.0, 4_000.0
 
@@ -45,7 +44,8 @@ class Tail(NamedTuple):
 
 @dataclass
 class Node:
-    """One broker. `believes` contains the logs that it led when it froze; `spell` counts its faults."""
+    """One broker. `believes`: the logs that it led when it froze, and still considers its own; `spell` counts its
+    faults."""
 
     number: int
     skew_ms: float = 0.0
@@ -63,8 +63,7 @@ class Node:
 
 
 class Brokers:
-    """All brokers and their faults. `coordinators_away` is called with the time during which no coordinator
-    responds."""
+    """All brokers and their faults. `coordinators_away`: called with the ms for which no coordinator will respond."""
 
     def __init__(self, time: SimTime, faults: Faults, logs: Logs, coordinators_away: Callable[[float], None]) -> None:
         self.nodes = [Node(0)]
@@ -105,7 +104,8 @@ class Brokers:
         return all(node.answers and not node.believes for node in self.nodes)
 
     def move(self, log: PartitionLog, number: int) -> bool:
-        """Moves the leadership of a log; False if a broker has a fault or already leads it."""
+        """Moves the leadership of a log to a broker; False if any broker has a fault, or this one already leads the
+        log."""
         if not self.all_well() or log.leader == number:
             return False
         log.leader = number
@@ -130,7 +130,7 @@ class Brokers:
         if not node.is_frozen:
             return
         node.is_frozen = False
-        if not node.is_deposed:  # it was not deposed, so it continues as the leader
+        if not node.is_deposed:  # it is still the leader
             self._recover(node)
             return
         spell = node.spell
@@ -177,7 +177,7 @@ class Brokers:
 
     def _depose(self, node: Node, spell: int) -> None:
         """Ends the session of a broker that does not respond: the next broker leads its logs, and the in-sync sets
-        shrink to the brokers that replicate."""
+        shrink to the brokers that respond."""
         if node.spell != spell or node.is_deposed:
             return
         node.is_deposed = True

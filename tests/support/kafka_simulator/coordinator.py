@@ -64,7 +64,7 @@ class _Identity:
 
 
 class TransactionCoordinator:
-    """All transactional ids of the cluster. `decided` counts the ends of transactions by their cause."""
+    """All transactional ids of the cluster. `decided` counts the ended transactions by cause."""
 
     def __init__(self, time: SimTime, faults: Faults, write_marker: WriteMarker) -> None:
         self._time = time
@@ -95,7 +95,7 @@ class TransactionCoordinator:
         return found.producer, found.epoch
 
     def bump(self, tid: str, producer: int, epoch: int) -> int:
-        """Returns the next epoch for a producer that has dropped records whose outcome it does not know (KIP-360)."""
+        """Returns the next epoch for a producer that dropped records without knowing their outcome (KIP-360)."""
         self._here()
         found = self._known(tid, producer, epoch)
         self._settled(found)
@@ -126,8 +126,8 @@ class TransactionCoordinator:
         )
 
     def end(self, tid: str, producer: int, epoch: int, commit: bool, late: bool = False) -> None:
-        """Handles EndTxn. A repeated request gets the same response as the first; `late` is used only for the
-        counters."""
+        """Handles EndTxn. A repeated request gets the same response as the first. `late`: the request is a late copy,
+        which is counted separately."""
         self._here()
         found = self._known(tid, producer, epoch)
         if found.phase is Phase.ONGOING:
@@ -139,7 +139,7 @@ class TransactionCoordinator:
             raise refusal(KafkaError.INVALID_TXN_STATE, f"the transaction is {found.phase.value}")
 
     def usurp(self, tid: str) -> None:
-        """Lets a foreign producer take over the id, if it exists: its owner is fenced. The foreign client does
+        """Lets a foreign producer take over the id, if it exists, which fences its owner. The foreign producer does
         nothing more."""
         found = self._ids.get(tid)
         if found is None or found.phase in (Phase.PREPARE_COMMIT, Phase.PREPARE_ABORT):

@@ -1,6 +1,6 @@
-"""The errors of the simulated cluster: the errors of librdkafka, with their flags.
+"""The errors of the simulated cluster: librdkafka's errors and their flags.
 
-So the simulated clients translate them with the same `classification` as the real clients do.
+So the simulated clients translate them with the same `classification` as the real clients.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def no_answer() -> KafkaException:
 
 
 def abort_required(why: str) -> KafkaException:
-    """Returns the error of a failed end of a transaction: the library requires an abort."""
+    """Returns the error after which the library requires an abort, because the transaction could not be ended."""
     return KafkaException(KafkaError(KafkaError.UNKNOWN, why, False, False, True))
 
 

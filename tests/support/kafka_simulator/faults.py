@@ -12,7 +12,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-#: All faults, with a description. Closed: a rate for any other name is an error of the caller.
+#: All faults -> their descriptions. A rate for any other name is an error of the caller.
 FAULTS: Mapping[str, str] = {
     "request-lost": "a request never arrives, and the connection breaks",
     "answer-lost": "a request is carried out, and the connection breaks before the response",
@@ -31,8 +31,8 @@ COPY_MS_MAX = 160.0
 
 
 class Faults:
-    """Draws from `random`; a fault without a rate never happens. `struck` counts them by name. `copy_ms_max`: the
-    maximum delay of the first copy of an EndTxn."""
+    """Draws faults from `random`; a fault without a rate never happens. `struck` counts the faults by name.
+    `copy_ms_max`: the maximum delay of the first copy of an EndTxn."""
 
     def __init__(self, random: Random | None = None, rates: Mapping[str, float] | None = None) -> None:
         self._random = random or Random(0)  # reproducible on purpose; not used for secrets

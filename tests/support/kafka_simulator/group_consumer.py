@@ -1,8 +1,8 @@
 """Members of a simulated consumer group: partitions are assigned paused, and started at an offset that the caller
 chooses.
 
-Everything happens inside `poll`: heartbeat, revocation, assignment, reading. So a process that cannot poll during the
-session time-out loses its partitions, and learns this at its next poll.
+Everything happens inside `poll`: heartbeat, revocation, assignment, reading. So a process that does not poll for the
+session time-out loses its partitions, and its next poll reports this.
 
 Thread rule: one thread; time advances only in the waits of the link.
 """

@@ -1,8 +1,7 @@
 """The group coordinator: members, the target assignment, the present owners, and committed offsets.
 
-Rebalancing is cooperative, in two steps: the owner gives a partition back, and only then the member that the target
-assignment names takes it. A member without a heartbeat during the session time-out is removed, and its partitions are
-free.
+Rebalancing is cooperative, in two steps: the owner first gives a partition back, and then its owner in the target
+assignment takes it. A member without a heartbeat for the session time-out is removed, and its partitions become free.
 
 Thread rule: one thread.
 """
@@ -72,7 +71,7 @@ class GroupCoordinator:
     def heartbeat(self, group_id: str, member_id: str) -> frozenset[Partition]:
         """Handles a heartbeat; returns the partitions of this member in the target assignment.
 
-        Raises UNKNOWN_MEMBER_ID (removed: join again) and FENCED_INSTANCE_ID.
+        Raises UNKNOWN_MEMBER_ID if the member was removed and must join again, and FENCED_INSTANCE_ID.
         """
         group = self._groups.setdefault(group_id, _Group())
         self._expire(group)
@@ -85,8 +84,8 @@ class GroupCoordinator:
         return frozenset(part for part, owner in group.meant.items() if owner == member_id)
 
     def take(self, group_id: str, member_id: str, parts: Iterable[Partition]) -> list[Partition]:
-        """Returns the partitions among these that no other member owns; this member owns them from now on. Empty if the
-        member was removed."""
+        """Makes this member the owner of those partitions that have no other owner; returns them. Empty if the member
+        was removed."""
         group = self._groups[group_id]
         if member_id not in group.members:
             return []
@@ -158,7 +157,8 @@ class GroupCoordinator:
         group.held = {part: owner for part, owner in group.held.items() if owner != member_id}
 
     def _balance(self, group: _Group) -> None:
-        """Computes the target assignment: evenly, and a partition stays with its owner if that is fair."""
+        """Computes the target assignment: partitions are divided evenly, and a partition stays with its owner if that
+        is fair."""
         topics = {topic for member in group.members.values() for topic in member.topics}
         present = (*group.members, *sorted((topic, self._partitions(topic)) for topic in topics))
         if present == group.balanced:

@@ -1,8 +1,8 @@
 """The connection between one process and the cluster: every request and every response passes it.
 
-A process may be cut off here, slowed down, or stopped after its request took effect and before it gets the
-response. `at_step` is called with the name of the request and its progress (`sent` or `done`). It may raise to end the
-process there, or let others run first.
+A process may be cut off here, slowed down, or stopped after its request took effect and before it gets the response.
+The link calls `at_step` with the name of the request and its progress (`sent` or `done`). `at_step` may raise to end
+the process there, or let other processes run first.
 
 Thread rule: one thread.
 """
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 #: Milliseconds: the latency in one direction without a fault.
 LATENCY_MS = 0.3
-#: Milliseconds: the maximum delay of a slow response: more than the second after which an end of a transaction is
+#: Milliseconds: the maximum delay of a slow response. It exceeds the second after which the end of a transaction is
 #: suspicious.
 SLOW_MS_MAX = 3_000.0
 #: Milliseconds: the time to detect a broken connection and to open another.
@@ -55,10 +55,10 @@ class Link:
         self.cut_answers = False
 
     def ask(self, what: str, request: Callable[[], T], node: Node | None = None, timeout_ms: float = 0.0) -> T:
-        """Lets the cluster carry out `request`, and returns or raises its response. `node`: the broker that gets the
-        request. A frozen broker carries it out after it resumes, and the client waits for `timeout_ms`.
+        """Lets the cluster carry out `request`; returns its response. `node`: the broker that gets the request. A
+        frozen broker carries it out after it resumes, and the client waits for at most `timeout_ms`.
 
-        Raises KafkaException: an error response, or that there was no response, so that the outcome is unknown.
+        Raises KafkaException for an error response, or if there was no response, so that the outcome is unknown.
         """
         self.at_step(f"{what}.sent")
         if (self._is_cut() and not self.cut_answers) or self.faults.strikes("request-lost"):

@@ -48,13 +48,13 @@ class _Slot:
         self.record = record
         self.producer = producer
         self.status = status
-        self.gone_from_ms = -1  # of a tombstone that compaction has found: the time from which compaction may remove it
+        self.gone_from_ms = -1  # when compaction may remove the tombstone; -1: compaction has not found it yet
 
 
 class PartitionLog:
     """Offsets `start` to `end`; `epochs` contains the newest epoch of each producer. `leader` is the number of the
     broker that leads it; if it has none, `has_leader` is False. `rewrites` counts the changes and removals of decided
-    records: while it stays the same, all records below a former `stable_end` are unchanged."""
+    records: while it stays the same, so do all records below an earlier `stable_end`."""
 
     def __init__(self) -> None:
         self.start = 0
@@ -73,7 +73,7 @@ class PartitionLog:
 
     @property
     def high_watermark(self) -> int:
-        """All records below this are replicated. Readers see nothing at or above it, and no such record is
+        """All records below this offset are replicated. Records from it on are neither visible to readers nor
         acknowledged."""
         return self.end if self._held_at is None else self._held_at
 
@@ -92,7 +92,7 @@ class PartitionLog:
 
     @property
     def stable_end(self) -> int:
-        """The last stable offset: all records below it are decided."""
+        """The last stable offset: every transaction with a record below it has ended there."""
         return min(self._open.values(), default=self.end)
 
     def end_for(self, isolation: Isolation) -> int:
@@ -140,7 +140,7 @@ class PartitionLog:
         found: list[Record] = []
         position = offset
         while position < limit and len(found) < records_max:
-            # By whole slices: tests read long logs again and again.
+            # Slices instead of single records, since tests often read long logs.
             passed = min(limit - position, records_max - len(found))
             first = position - self.start
             found += [slot.record for slot in self._slots[first : first + passed] if slot.status in visible]
@@ -148,12 +148,12 @@ class PartitionLog:
         return found, position
 
     def committed(self, since: int = 0) -> list[Record]:
-        """Returns every committed record from an offset on, also above the last stable offset; no client can read this.
-        O(offsets from `since` on)."""
+        """Returns every committed record from an offset on, including records above the last stable offset, which no
+        client can read. O(offsets from `since` on)."""
         return [slot.record for slot in self._slots[max(since - self.start, 0) :] if slot.status in _KEPT]
 
     def undecided(self) -> dict[int, int]:
-        """Returns the producers with an open transaction here -> its first offset."""
+        """Returns producer -> the first offset of its open transaction in this log."""
         return dict(self._open)
 
     def offset_for_time(self, timestamp_ms: int) -> int | None:
@@ -182,9 +182,9 @@ class PartitionLog:
         """Compacts the decided records below an offset, where the active segment begins; returns the number of removed
         records.
 
-        The last committed record of each key stays. If it is a tombstone, it stays for `tombstones_ms` after the first
-        compaction that finds it, so that a client that reads the whole log within that time sees it. Aborted records
-        are removed. Offsets stay as they are.
+        The last committed record of each key stays. A tombstone stays only for `tombstones_ms` after the first
+        compaction that finds it: a client that reads the whole log within this time sees it. Aborted records are
+        removed. Offsets do not change.
         """
         self.rewrites += 1
         slots = self._slots[: max(min(before, self.stable_end) - self.start, 0)]

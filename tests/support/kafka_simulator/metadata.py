@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 #: Milliseconds: the interval at which a client refreshes its topics (topic.metadata.refresh.interval.ms).
 TOPIC_AGE_MS_MAX = 300_000.0
-#: Milliseconds: how long a fetch waits for a leader that does not respond: the library's default of socket.timeout.ms,
-#: six times that of the product's consumers, so that schedules are harder than the product needs.
+#: Milliseconds: how long a fetch waits for a leader that does not respond: the library's default for socket.timeout.ms.
+#: The product's consumers wait a sixth of it, so the simulation is harder than the real client.
 FETCH_TIMEOUT_MS = 60_000.0
 #: The probability that a refresh queries a deposed leader, which names itself: one broker of three.
 _ASKS_DEPOSED = 1 / 3
@@ -85,7 +85,7 @@ class Metadata:
         return found
 
     def log(self, part: Partition, node: Node) -> PartitionLog | StaleLog:
-        """Returns the log in the view of a broker. Raises as `SimBroker.log`, and NOT_LEADER_FOR_PARTITION, and a
+        """Returns the log in the view of a broker. Raises like `SimBroker.log`; NOT_LEADER_FOR_PARTITION; and a
         transport error if the broker is down."""
         log = self._broker.log(part)
         if node.is_down:
@@ -101,7 +101,7 @@ class Metadata:
         return StaleLog(log, tail)
 
     def is_silent(self, part: Partition) -> bool:
-        """True while a fetch waits for a frozen leader: until it resumes, or the fetch times out."""
+        """True while a fetch waits for a frozen leader, until the leader resumes or the fetch times out."""
         if not self.leader(part).is_frozen:
             self._silent_from_ms.pop(part, None)
             return False

@@ -28,7 +28,7 @@ class Misbehaviour:
         return self._refuses is not None and self._refuses(value)
 
     def takes(self) -> bool:
-        """True if one more record is accepted now, which then counts towards the rate; otherwise it must wait."""
+        """True if the rate permits one more record now, and counts that record; otherwise it must wait."""
         if not self._per_second:
             return True
         now_ms = self._time.now_ms

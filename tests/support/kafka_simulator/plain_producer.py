@@ -1,8 +1,8 @@
 """The producer of the simulated cluster, with the behaviour of librdkafka on which the protocol depends.
 
-Records wait in the client until a flush (as a fault, they leave earlier). Logs are written independently: none waits
-for another. A record for an unknown topic fails after a second, one for an unreachable leader after the message
-time-out. A record that a broker finds invalid fails the other records of its request.
+Records wait in the client until a flush; one of the faults is that they leave earlier. Logs are written independently:
+none waits for another. A record for an unknown topic fails after a second, and a record for an unreachable leader after
+the message time-out. If a broker finds a record invalid, all records of its request fail.
 
 Thread rule: one thread; time advances only in the waits of the link.
 """
@@ -47,9 +47,8 @@ _SPOILT = refusal(KafkaError._INVALID_DIFFERENT_RECORD, "another record of the b
 
 @dataclass(eq=False)
 class Queued:
-    """A record in the client. `written` is the result of the log, even if the response was lost: when the record is
-    sent again, the log recognizes its sequence number and does not write it twice. `reported`: the sender has its
-    delivery report."""
+    """A record in the client. `written`: the result of its write, even if the response was lost: the log recognizes the
+    sequence number of a repeated record and does not write it twice. `reported`: the sender has its delivery report."""
 
     topic: str
     partition: int
@@ -63,7 +62,7 @@ class Queued:
 
 
 class SimPlainProducer:
-    """PlainProducer of the simulated cluster, and the part that the transactional producer shares."""
+    """PlainProducer of the simulated cluster, and the base of its transactional producer."""
 
     def __init__(
         self, broker: SimBroker, link: Link, clock: SimClock, message_bytes_max: int, created_ms: int = 0
@@ -161,7 +160,7 @@ class SimPlainProducer:
         return all(queued.reported for queued in records)
 
     def _write(self, part: Partition, node: Node, records: Sequence[Queued]) -> None:
-        """Writes the records of a request at a broker; reports a refused record, and writes the others."""
+        """Writes the records of a request at a broker. If one is refused, reports it and writes the others."""
         log = self._metadata.log(part, node)
         if isinstance(log, StaleLog):
             raise refusal(KafkaError.NOT_ENOUGH_REPLICAS, f"nobody replicates {part.topic}/{part.index} from here")
@@ -188,7 +187,7 @@ class SimPlainProducer:
         return self._created_ms or self._clock.wall_ms()
 
     def _spoil(self, part: Partition, records: Sequence[Queued]) -> bool:
-        """True if a record is invalid: then nothing of the request is written, and all its records get an error."""
+        """True if a record is invalid. Then no record of the request is written, and each gets an error."""
         wrong = {}
         for queued in records:
             error = self._broker.invalid(part, queued.key, queued.value, self._stamp_ms())

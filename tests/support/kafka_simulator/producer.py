@@ -1,7 +1,7 @@
 """The transactional producer of the simulated cluster, with the behaviour of librdkafka on which the protocol depends.
 
-A partition is added to the transaction before its first record; if one cannot be added, none of the request is. A
-transaction that lost a record can only be aborted. An EndTxn is repeated until the transaction time-out. A broken
+A partition is added to the transaction before its first record; if one partition of a request cannot be added, none is.
+A transaction that lost a record can only be aborted. An EndTxn is repeated until the transaction time-out. A broken
 connection or a slow end taints the producer (`settle`). The interface describes the methods.
 
 Thread rule: one thread; time advances only in the waits of the link.
@@ -46,10 +46,10 @@ class SimTransactionalProducer(SimPlainProducer):
         self._producer = -1
         self._epoch = -1
         self._added: set[Partition] = set()
-        # partitions that could not be added yet; each further request repeats them
+        # partitions that are not added yet; each further request to add partitions includes them
         self._pending: dict[Partition, None] = {}
         self._copied = False  # a copy of the last EndTxn is in the network
-        self._touched = False  # the coordinator got a request to add partitions, so it also gets an EndTxn
+        self._touched = False  # the coordinator was asked to add partitions, so it also gets an EndTxn
         self._failed: KafkaFault | None = None
         self._broken: KafkaFault | None = None
         self._timed_out = False
@@ -151,8 +151,8 @@ class SimTransactionalProducer(SimPlainProducer):
             self._end_took_ms += self._link.time.now_ms - started_ms
 
     def _end_once(self, commit: bool) -> None:
-        """Sends EndTxn to the coordinator. As a fault, its first copy stays in the network while the client sends
-        another."""
+        """Sends EndTxn to the coordinator. In one of the faults, its first copy stays in the network while the client
+        sends another."""
         coordinator = self._broker.transactions
         identity = (self._id, self._producer, self._epoch)
         if self._copied and self._link.faults.strikes("end-refused"):
@@ -205,7 +205,7 @@ class SimTransactionalProducer(SimPlainProducer):
         try:
             self._link.ask("add", lambda: self._broker.add(self._writer(), parts))
         except KafkaException as error:
-            if code_of(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:  # the request is repeated, and nothing else is added
+            if code_of(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:  # later requests repeat all of these
                 raise refusal(KafkaError.REQUEST_TIMED_OUT, "a partition is not known to the coordinator") from error
             if code_of(error) != KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 raise
@@ -217,7 +217,7 @@ class SimTransactionalProducer(SimPlainProducer):
         return True
 
     def _purge(self) -> None:
-        """Drops the records that were not sent; their reports give no cause."""
+        """Drops the records that were not sent; their delivery reports give no cause."""
         purged, self._queue = self._queue, {}
         for queued in purged:
             queued.reported = True

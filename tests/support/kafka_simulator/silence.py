@@ -1,4 +1,4 @@
-"""The requests of admin clients that get no response, while producers and consumers are served.
+"""Requests of admin clients fail or get no response, while producers and consumers are served.
 
 The client library sends each request to a server: those about topics and settings to the controller, those about
 offsets to the leaders, those about groups to the coordinator. Any of these may not respond.
@@ -23,8 +23,8 @@ class Server(Enum):
 
 
 class Silence:
-    """The servers that do not serve admin clients, and until when. With `refuses` requests fail at once, without it
-    they hang."""
+    """The servers that do not serve admin clients for some time. With `refuses`, requests fail at once; otherwise they
+    hang."""
 
     def __init__(self, time: SimTime) -> None:
         self._time = time

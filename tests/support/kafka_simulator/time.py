@@ -25,7 +25,7 @@ class SimTime:
         self._numbers = itertools.count()
 
     def at(self, when_ms: float, action: Callable[[], None]) -> None:
-        """Runs `action` at a time; if it is past, at the next wait."""
+        """Runs `action` at a time; if that time is past, at the next wait."""
         heapq.heappush(self._events, (when_ms, next(self._numbers), action))
 
     def wait(self, wait_ms: float) -> None:
@@ -57,7 +57,7 @@ class SimClock:
         self._stops_at_ms = self._stops_for_ms = 0.0
 
     def steady_ms(self) -> float:
-        """Milliseconds since this machine was started; never decreases, whatever the wall clock does."""
+        """Returns milliseconds since this machine was started; steps of the wall clock do not affect it."""
         now_ms = self._time.now_ms
         return (now_ms - self._started_ms - self._stopped_at(now_ms)) * self._rate
 
@@ -67,7 +67,7 @@ class SimClock:
         self._stops_at_ms, self._stops_for_ms = self._time.now_ms, for_ms
 
     def _stopped_at(self, now_ms: float) -> float:
-        """Returns how long the steady clock has been stopped up to a time."""
+        """Returns the ms for which the steady clock has been stopped up to a time."""
         return self._stopped_ms + min(max(now_ms - self._stops_at_ms, 0.0), self._stops_for_ms)
 
     def wall_ms(self) -> int:
@@ -75,7 +75,7 @@ class SimClock:
         return int(self._time.now_ms + self.skew_ms)
 
     def sleep(self, wait_ms: float) -> None:
-        """Lets this many true milliseconds pass."""
+        """Advances the true time by this many milliseconds."""
         self._time.wait(wait_ms)
 
     def step(self, by_ms: float) -> None:

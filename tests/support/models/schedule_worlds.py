@@ -19,8 +19,8 @@ Extra = tuple[int, int, int, int]
 
 
 class ModelRequest(NamedTuple):
-    """One record of the request topic, appended at `at`. An extra without `times` is a trigger; with `times` it is a
-    backfill of the nominal times from the first to the second, both included."""
+    """One record of the request topic, appended at `at`. An extra without `times` is a trigger. With `times` it is a
+    backfill of all nominal times between these two, both included."""
 
     at: int
     action: str
@@ -46,7 +46,7 @@ class ModelEntry(NamedTuple):
 
 
 class ModelMark(NamedTuple):
-    """The fates of the schedule that were read before its request."""
+    """The fates that were read before the request of their schedule."""
 
     final: bool = False
     state: ModelState | None = None
@@ -55,8 +55,8 @@ class ModelMark(NamedTuple):
 
 
 class ModelFate(NamedTuple):
-    """One fate. `number`: that of the occurrence, or the first of a range that ends at `last`, or the control's offset;
-    `last`: for an extra delivery its number, and for the fate `extended` the last possible time."""
+    """One fate. `number`: the number of the occurrence, or the first number of a range that ends at `last`, or the
+    control's offset. `last`: for an extra delivery its number, and for the fate `extended` the last possible time."""
 
     name: str
     number: int = NONE
@@ -67,7 +67,8 @@ class ModelFate(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """The timer index: R, D, the schedule, the pending controls (offset, whether it acts), and the marks."""
+    """The timer index: R (`next_request`), D (`next_dispatch`), the schedule, the pending controls (offset, and True if
+    the control acts), and the marks."""
 
     next_request: int = 0
     next_dispatch: int = 0

@@ -1,13 +1,13 @@
 """Explicit-state model of recurring schedules: docs/protocol.md, "Schedules".
 
-The model assumes the core of the protocol: a takeover is one atomic step, since after the fence no other process can
-append to the dispatch log, and a transaction is atomic. It explores the layer above: the state of a schedule in the
-index, in marks, in STORE and in the log; crashes with a restart from any earlier disk or from none; controls that race
-an occurrence; extra deliveries; and two members whose time zone rules differ.
+The model assumes the core of the protocol. A transaction is atomic. A takeover is one atomic step, since no other
+process can append to the dispatch log after the fence. The model explores the layer above: the state of a schedule in
+the index, in marks, in STORE and in the log; crashes with a restart from any earlier disk or from none; controls that
+race an occurrence; extra deliveries; and two members whose time zone rules differ.
 
 Abstractions: one shard; request 0 is a schedule, and the other requests are its controls. The clock is a small integer.
-The nominal times of a schedule are a tuple for each version of the time zone rules; the next time follows from the last
-nominal time. A crash sets the memory of an instance back to its disk, which may be any earlier state, or empty.
+Each version of the time zone rules has a tuple of the schedule's nominal times; the next nominal time follows from the
+last one. A crash sets the memory of an instance back to its disk, which may be any earlier state, or empty.
 
 Each rule is a flag. If all rules hold, every check passes; without any one of them, a check finds a counter-example.
 """
@@ -81,7 +81,7 @@ class Model:
     end: int = 4
     late: Late = "all"
     crashes_max: int = 2
-    mortal: tuple[int, ...] = (0, 1)  # the members that may die: the disk of the other does not matter
+    mortal: tuple[int, ...] = (0, 1)  # the members that may die; the disk of any other has no effect
     rules: Rules = field(default_factory=Rules)
     reached: dict[str, int] = field(default_factory=dict)
 
@@ -96,7 +96,7 @@ class Model:
         return sum(request.at <= now for request in self.requests)
 
     def pauses(self, switches: tuple[Switch, ...]) -> list[tuple[int, int]]:
-        """Returns the intervals [pause, resume) that result from pauses and resumes."""
+        """Returns the intervals [pause, resume)."""
         found: list[tuple[int, int]] = []
         since = NONE
         for _, at, pauses in switches:
@@ -108,7 +108,7 @@ class Model:
         return [*found, (since, INFINITE)] if since != NONE else found
 
     def settled(self, state: ModelState, *more: Switch) -> ModelState:
-        """Returns the state with more switches, without those that change nothing or whose pause is over."""
+        """Returns the state with additional switches. Removes switches that change nothing, or whose pause is over."""
         kept: list[Switch] = []
         for switch in sorted({*state.switches, *more}):
             if switch[2] != bool(kept and kept[-1][2]):
@@ -118,14 +118,14 @@ class Model:
         return state._replace(switches=tuple(each for each in kept if each not in over))
 
     def extra_of(self, member: int, offset: int) -> Extra:
-        """Returns the extra deliveries that a control requests, by the rules of a member; their time is NONE if there
-        are none."""
+        """Returns the extra deliveries that a control requests, by the rules of a member; if it requests none, the time
+        in the result is NONE."""
         at, _, times = self.requests[offset]
         first, end = (at, at) if times is None else (self.next_after(member, times[0] - 1), times[1])
         return offset, 1, first if first <= end else NONE, end
 
     def extended(self, state: ModelState, extra: Extra) -> ModelState:
-        """Returns the state with the extra deliveries of one more control, unless it has them already."""
+        """Returns the state with the extra deliveries of one more control; unchanged if it contains them already."""
         is_new = extra[2] != NONE and all(extra[0] != each[0] for each in state.extras)
         return state._replace(extras=(*state.extras, extra)) if is_new else state
 
@@ -142,7 +142,7 @@ class Model:
     # ---- the two pure functions ------------------------------------------------------------------------------------
 
     def ingest(self, member: int, memory: Memory) -> Memory:
-        """Returns the memory after ingest of request R."""
+        """Returns the memory after the ingest of the next request."""
         offset, request = memory.next_request, self.requests[memory.next_request]
         memory = memory._replace(next_request=offset + 1)
         if request.action == SCHEDULE:
@@ -177,7 +177,7 @@ class Model:
     def apply(self, member: int, memory: Memory, fate: ModelFate) -> Memory:
         """Returns the memory after one committed fate."""
         if fate.name in ("applied", "refused"):
-            if fate.number < memory.next_request:  # ingest has applied the control, and so has the log
+            if fate.number < memory.next_request:  # the control was ingested before, so the index has applied it
                 left = tuple(each for each in memory.controls if each[0] != fate.number)
                 return memory._replace(controls=left)
             return memory._replace(ended=memory.ended | {fate.number})
@@ -236,8 +236,8 @@ class Model:
     def transactions(
         self, world: ScheduleWorld, member: int
     ) -> Iterator[tuple[tuple[ModelFate, ...], ModelState | None, bool]]:
-        """Yields the transactions that a member may run: fates, the state in STORE afterwards, and whether it changes
-        STORE."""
+        """Yields the transactions that a member may run: the fates, the state in STORE afterwards, and True if the
+        transaction changes STORE."""
         instance = world.members[member]
         memory, entry = instance.memory, instance.memory.entry if instance.memory else None
         assert memory is not None
@@ -425,7 +425,8 @@ class Model:
         yield text, _with(done, member, instance._replace(memory=memory)), wrong
 
     def _low_water(self, memory: Memory) -> int:
-        """Returns the smallest offset of an entry that is not in STORE, or R."""
+        """Returns the smallest offset of an entry that is not in STORE; if there is none, R, the next request to
+        read."""
         unstored = [offset for offset, _ in memory.controls]
         if memory.entry is not None and not memory.entry.stored:
             unstored.append(0)
@@ -444,7 +445,7 @@ class Model:
         return _with(others, member, Instance(memory, instance.disk, True, gate if memory.next_request < gate else 0))
 
     def _empty(self, world: ScheduleWorld) -> Memory:
-        """Returns the memory of a start without a disk, read from STORE."""
+        """Returns the memory of a member that starts without a disk, as rebuilt from STORE."""
         low = world.low_water
         self._hit("an empty start before its schedule" if low == 0 else "an empty start after its schedule")
         entry = ModelEntry(DELIVER, world.store, True) if low > 0 and world.store is not None else None
@@ -452,7 +453,7 @@ class Model:
         return Memory(low, start, entry)
 
     def _replayed(self, world: ScheduleWorld, member: int, memory: Memory) -> Memory | None:
-        """Returns the index after the log; None if they contradict each other about a backfill."""
+        """Returns the index after it has replayed the log; None if the two contradict each other about a backfill."""
         published: set[Extra] = set()
         for record in world.log[memory.next_dispatch :]:
             for fate in record.fates:

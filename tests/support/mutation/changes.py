@@ -59,7 +59,7 @@ class CodeChange:
 
     @property
     def name(self) -> str:
-        """The place and the change, for people and as the key of the results."""
+        """The place and the change as text, which is also the key of the results."""
         return f"{self.path}:{max(self.lines)}:{self.column}: {self.scope}: {self.text}"
 
     def scope_text(self) -> str:
@@ -77,7 +77,7 @@ def changes_of(root: Path, path: str) -> list[CodeChange]:
 
 
 def scope_text(tree: ast.Module, scope: str) -> str:
-    """Returns the text of a function or constant without its layout. `scope`: its qualified name in the module."""
+    """Returns the text of a function or constant in Python's own layout. `scope`: its qualified name in the module."""
     node: Any = tree
     for part in scope.split("."):
         node = next(each for each in node.body if _name(each) == part)

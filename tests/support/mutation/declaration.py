@@ -11,8 +11,8 @@ from support.mutation.changes import scope_text
 
 @dataclass(frozen=True)
 class Undetectable:
-    """Changes of one function that are undetectable for the same reason. `what`: describes the changes. `changes`:
-    texts before and after; the text before occurs once in the function."""
+    """Changes of one function that are undetectable for the same reason. `what`: describes the changes. `changes`: (old
+    text, new text); the old text occurs once in the function."""
 
     path: str
     function: str

@@ -1,13 +1,14 @@
 """Runs the fast tests on each change: a pytest plugin that replaces pytest's loop over tests by a loop over changes.
 
-pytest collects the tests once. One child process runs all of them, and some runs of the simulation, and records the
-lines of the modules that each executes. Then a separate child applies each change. It runs the tests that execute the
-changed line, starting with the test file declared for the module, until one fails. So the work tree is never changed,
-and a change costs no import.
+pytest collects the tests once. One child process runs all of them and some runs of the simulation, and records the
+lines of the modules that each test and run executes. Then a separate child applies each change, and runs the tests that
+execute the changed line until one fails, starting with the test file declared for the module. So the work tree is never
+changed, and a change costs no import.
 
 A child has a limit of processor time, several times what its tests need, so a busy machine does not affect the result;
 a change that exceeds the limit counts as detected. Results are appended to a file, so an interrupted run can continue.
-A detected change runs again only after its module has changed; a change that survived, after any test has changed.
+A detected change runs again only if its module has changed; a change that survived also runs again if any test has
+changed.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ Lines = dict[str, list[int]]
 
 @dataclass(frozen=True)
 class Options:
-    """`modules`: the modules to change, a subset of `traced`, which maps each to its test file. `sample`: the number of
-    changes of each module, drawn by `seed`; 0: all. `runs`: seed and theme of each run of the simulation. `budget_s`:
-    the processor time of the tests of one change. `kept`: the directory of the results."""
+    """`traced`: module -> its test file; `modules`: the traced modules to change. `sample`: the number of changes of
+    each module, drawn by `seed`; 0: all. `runs`: seed and theme of each run of the simulation. `budget_s`: the
+    processor time of the tests of one change. `kept`: the directory of the results."""
 
     modules: tuple[str, ...]
     traced: Mapping[str, str]
@@ -142,7 +143,7 @@ class Driver:
             print(f"{progress}: {verdict}: {name}", flush=True)
 
     def _confirm(self, session: pytest.Session, change: str, output_file: Path) -> None:
-        """Runs the test that detected a change once more without it: a test that fails for another reason proves
+        """Runs the test that detected a change once more, without the change: if the test still fails, it has detected
         nothing."""
         by = output_file.read_text(encoding="utf-8") if output_file.exists() else ""
         item = next((each for each in session.items if each.nodeid == by), None)

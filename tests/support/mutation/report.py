@@ -11,7 +11,7 @@ SCORE_MIN = 0.95
 
 def report(results: dict[str, str], undetectable: AbstractSet[str]) -> tuple[str, bool]:
     """Returns the report, and True if enough of the detectable changes were detected. `results`: verdicts by the name
-    of a change. The report names each change that was declared undetectable although a test detected it."""
+    of a change. The report also names each change that is declared undetectable but was detected."""
     counts: dict[str, Counter[str]] = {}
     for name, verdict in results.items():
         excused = verdict == SURVIVED and name in undetectable

@@ -1,4 +1,4 @@
-"""Changes that no test can detect, each with the reason. They survive, and do not count against the score.
+"""Changes that no test can detect, each with the reason. They do not count against the score.
 
 They affect nothing that is visible to a user, in a topic or in a file. `tests/unit/support/test_mutation.py` checks
 that the tool makes each of them.

@@ -1,8 +1,8 @@
 """The judge of exactly-once delivery: compares the requests with the records of a read_committed reader.
 
 It shares no state with the sidecar: it records the acknowledged requests, and reads everything else from Kafka. It
-checks the rules O1 to O6 of docs/testing.md: no origin twice, one end for each request, an end and its record together,
-bytes equal, nothing before its time by the broker's clock, `seq` without a gap.
+checks the rules O1 to O6 of docs/testing.md: no origin occurs twice; each request ends once; an end and its record
+occur together; bytes are equal; no message leaves before its due time by the broker's clock; `seq` has no gap.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Seen:
     arrived_ms: float
 
     def last(self, name: str) -> bytes:
-        """Returns the value of the last header with this name, as readers of dead letters do."""
+        """Returns the value of the last header with this name, which is the valid one in a dead letter."""
         return next(value or b"" for header, value in reversed(self.headers) if header == name)
 
     @property
@@ -162,7 +162,7 @@ class Reader:
         return taken
 
     def forgotten(self) -> list[Seen]:
-        """Returns the records since the last call without keeping them, so that the number of records is unbounded."""
+        """Returns the records since the last call without keeping them, so that memory does not limit their number."""
         passed, self.records = self.records, []
         return passed
 
@@ -189,9 +189,7 @@ class Reader:
 
     def _end(self) -> Callable[[], bool]:
         """Returns a condition that is True once the reader has reached the present ends, including all transaction
-        markers.
-
-        The broker may write these markers after the transaction has ended.
+        markers, which the broker may write after the transaction has ended.
         """
         ends = end_offsets(self._admin, self._parts)
 
@@ -294,7 +292,7 @@ def judge(outcome: Outcome, expected: Sequence[Sent], dead: Sequence[Sent] = (),
 
 
 def _judge_ends(outcome: Outcome, expected: Sequence[Sent], dead: Sequence[Sent], silent: Sequence[Sent]) -> None:
-    """Checks O1 to O3: the origins on the topics, in the log and of the requests are each there once."""
+    """Checks O1 to O3: each expected origin occurs exactly once on the topics and in the log."""
     fates = outcome.fates
     for name, found, wanted, fate in (
         ("delivered", outcome.delivered, expected, "delivered"),
@@ -326,8 +324,8 @@ def _differences(sent: Sent, seen: Seen, partitions: dict[str, int]) -> list[str
 
 
 def _letter_differences(sent: Sent, letter: Seen) -> list[str]:
-    """Returns the differences between a dead letter and its request (O4). A value that is too large may be left out,
-    with a note."""
+    """Returns the differences between a dead letter and its request (O4). The dead letter may lack a value that is too
+    large; then it has a note."""
     wrong = dead_letter_complaints(sent.headers, letter.headers, sent.origin)
     left_out = letter.value is None and letter.last("postdate-dead-detail").startswith(VALUE_LEFT_OUT)
     if letter.key != sent.key or (letter.value != sent.value and not left_out):
@@ -342,7 +340,7 @@ def _early(sent: Sent, seen: Seen, ends: list[tuple[str, int]]) -> list[str]:
 
 
 def _sequence(outcome: Outcome) -> list[str]:
-    """Returns the breaks of `seq`, which rises by one from 1 on in each partition, in the order of offsets (O6)."""
+    """Returns the violations of O6: in each partition `seq` begins with 1 and rises by one, in the order of offsets."""
     wrong: list[str] = []
     last: dict[tuple[str, int], int] = {}
     for seen, record in sorted(outcome.log, key=lambda pair: (pair[0].topic, pair[0].partition, pair[0].offset)):
@@ -365,11 +363,12 @@ def _parsed(origin: bytes) -> tuple[str, int, int]:
 
 
 def overtaken(outcome: Outcome) -> list[str]:
-    """Returns the messages of one request partition, target and key that did not leave by due time, then by request
-    offset.
+    """Returns the overtaken messages: messages of one request partition, target and key must leave by due time, then by
+    request offset.
 
-    A message counts only if the sender of the other message knew it: its request lies below the `next_request` of that
-    transaction. REQUIRES: none was moved or stored, and no target failed. O(messages of a key, squared).
+    A message counts as overtaken only if the sender of the other message knew it: its request lies below the
+    `next_request` of that transaction. REQUIRES: no message was moved or stored, and no target failed. O(messages of a
+    key, squared).
     """
     known = {
         origin_of(seen.topic.removesuffix(".dispatch-log"), seen.partition, fate.offset): record.next_request

@@ -1,7 +1,7 @@
 """The records that a request must lead to, computed from docs/formats.md alone.
 
 The judges compare the records that they read with these functions. Nothing here imports the product: shared code would
-repeat a mistake of the product on the side that looks for it.
+hide a mistake of the product from the judges.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Headers = list[tuple[str, bytes | None]]
 
 #: The fates that end a request; each request gets exactly one of them.
 FINAL_FATES = frozenset({"delivered", "dead", "cancelled", "replaced", "kept", "dropped", "applied", "completed"})
-#: The reason of a refusal has this many bytes at most, and its origin ends the dead letter.
+#: The maximum length of the detail of a dead letter, in bytes.
 _DETAIL_BYTES_MAX = 1_024
 #: The detail of a dead letter without its value begins with this text.
 VALUE_LEFT_OUT = b"the value is too large for the dead letters"
@@ -22,7 +22,8 @@ _SEED, _MULTIPLIER, _ALL_BITS = 0x9747B28C, 0x5BD1E995, 0xFFFFFFFF
 
 
 def data_headers(headers: Iterable[tuple[str, bytes | None]] | None) -> Headers:
-    """Returns the headers of the message itself: those whose names do not begin with the prefix, in any case."""
+    """Returns the headers of the message itself: all except those whose names begin with Postdate's prefix, in upper or
+    lower case."""
     return [(name, value) for name, value in headers or () if not name.lower().startswith("postdate-")]
 
 
@@ -49,7 +50,7 @@ def dead_letter_complaints(
 ) -> list[str]:
     """Returns the defects in the headers of a dead letter.
 
-    The headers of the request as sent come first, then the reason, the detail and the origin, once each and in this
+    The headers of the request come first, unchanged; then the reason, the detail and the origin, once each and in this
     order.
     """
     own, added = list(found[: len(sent)]), list(found[len(sent) :])

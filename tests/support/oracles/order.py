@@ -1,4 +1,5 @@
-"""Checks the promise "Order" of docs/protocol.md against the topics: each target is first in, first out."""
+"""Checks the promise "Order" of docs/protocol.md against the topics: messages of a target leave in the order of their
+due times."""
 
 from __future__ import annotations
 
@@ -16,10 +17,10 @@ def delivered(env: ShardEnvironment, target: str) -> list[tuple[int, int]]:
 
 
 def check_order(env: ShardEnvironment, targets: tuple[str, ...]) -> None:
-    """Checks that no message left behind another message of its target that was held at that time and was due earlier.
+    """Checks that no message left before another message of its target that was known and due earlier.
 
-    A message that arrives while others wait may be due before messages that have left already. So each message is
-    compared only with those whose requests were in the log before its transaction, by `next_request`.
+    A request that arrives late may be due before messages that have left already. So each message is compared only with
+    messages whose requests its own transaction knew, by `next_request`.
     """
     known: dict[int, int] = {}  # offset -> next_request of the transaction with which it left
     moved: set[int] = set()

@@ -9,7 +9,7 @@ from postdate.wheel.timing_wheel.platform import LocalPlatform
 
 
 class FakePlatform(LocalPlatform):
-    """A machine whose boot id and disk space the test sets."""
+    """A machine with a boot id and free disk space that the test sets."""
 
     def __init__(self, boot: str = "boot-1", free_bytes: int | None = None) -> None:
         """`free_bytes`: the free space; None: that of the real disk."""
@@ -21,7 +21,7 @@ class FakePlatform(LocalPlatform):
         return hashlib.sha256(self.boot.encode()).digest()[:16]
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
-        """Raises ENOSPC if the file is larger than the free space."""
+        """Allocates the file; raises ENOSPC if it is larger than the free space."""
         if self.free_bytes is not None and size_bytes > self.free_bytes:
             raise OSError(errno.ENOSPC, "No space left on device")
         super().allocate(descriptor, size_bytes)

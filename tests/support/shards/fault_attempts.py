@@ -1,4 +1,4 @@
-"""Finished transactions as inputs of `FaultAttribution`, without a Kafka, and a clock that the test advances."""
+"""Inputs of `FaultAttribution` without Kafka: finished transactions, and a clock that the test advances."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def finished(
     took_ms: float,
     **more: Any,
 ) -> FinishedTransaction:
-    """Returns a transaction with messages for all topics of `counts` that are not Postdate's own."""
+    """Returns a transaction with a message for each topic of `counts` except Postdate's own topics."""
     targets = [topic for topic, count in counts.items() if count and topic not in (STORE, VERDICTS)]
     return FinishedTransaction(trial, size, counts, outcomes, took_ms, **{"targets": targets, **more})
 

@@ -1,7 +1,7 @@
 """Samples of the formats that this version writes, kept in `tests/samples`: later versions must be able to read them.
 
 `python -m support.shards.format_samples` writes the samples of the current format versions. Run it once for each new
-version, and keep the samples of the older ones: an existing sample never changes.
+version, and keep the samples of older versions: an existing sample never changes.
 """
 
 from __future__ import annotations
@@ -227,11 +227,11 @@ def stored_record(line: bytes) -> tuple[bytes, bytes, Headers]:
 def unpack(sample: Path, directory: Path) -> None:
     """Unpacks the timer index of a sample into a directory."""
     directory.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["tar", "-xzf", sample, "-C", directory], check=True)  # not every 3.11 has tarfile's filters
+    subprocess.run(["tar", "-xzf", sample, "-C", directory], check=True)  # some releases of 3.11 lack tarfile filters
 
 
 def write_timer_log(directory: Path) -> None:
-    """Writes the timer index with ENTRIES and MARKS, without its wheel, which no other machine trusts."""
+    """Writes the timer index with ENTRIES and MARKS, but without its wheel, which is invalid on every other machine."""
     index = TimerIndex.open(directory, IDENTITY, IndexOptions(), NOW_MS)
     changes = EntryChanges()
     for key, entry in ENTRIES.items():

@@ -1,7 +1,7 @@
 """A shard's timer index with a STORE beside it: ingests requests, runs transactions, and rebuilds from nothing.
 
-There is no broker: `store` is the compacted state of the records that transactions write to STORE, and a successor's
-work is simulated by applying its fates. Every family of the timer log can be compared.
+There is no broker. `store` contains the last record of each key that transactions have written to STORE. A test
+simulates the work of other owners by applying their fates, and can compare every family of the timer log.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from postdate.wire.topics import OwnTopics
 
 BASE_MS = 1_000_000_000_000
 STORE_AFTER_MS = 10_000
-#: A due time too soon for STORE; one late enough for it; and a later one.
+#: Due times: too soon for STORE, late enough for STORE, and later than that.
 SOON_MS, FAR_MS, FARTHER_MS = BASE_MS + 500, BASE_MS + 50_000, BASE_MS + 90_000
 OWN = OwnTopics.of("requests")
 _SIZE_BYTES_MAX = 1 << 30
@@ -70,7 +70,7 @@ class LongDelayShard:
         self._builder = BatchBuilder(OWN, 0, rules, verdicts)
 
     def begin(self, next_request: int = 0) -> None:
-        """Writes the initial R and D of a new shard."""
+        """Writes the initial state of a new shard: the next request to read, and the start of its dispatch log."""
         overlay = IndexOverlay(self.index)
         overlay.advance(next_request=next_request, next_dispatch=0, seq=0)
         overlay.write()
@@ -82,8 +82,8 @@ class LongDelayShard:
         assert used == len(records)
 
     def recover(self, *fates: Fate, ids: Sequence[IdRow] = (), at_ms: int = BASE_MS, logged_ms: int = -1) -> int:
-        """Applies a record of the dispatch log, whose predecessor was written at `logged_ms`; returns the number of its
-        `ids` that are not remembered."""
+        """Applies a record of the dispatch log; returns the number of its `ids` that are not remembered. `logged_ms`:
+        the timestamp of the record before it."""
         overlay = IndexOverlay(self.index, BASE_MS, origin_prefix=b"requests/0/")
         overlay.logged_ms = logged_ms
         check_delivered(overlay, ids, at_ms, read_up_to(self.index))
@@ -96,9 +96,9 @@ class LongDelayShard:
     def commit(
         self, now_ms: int = SOON_MS, locally: bool = True, logged_ms: int = BASE_MS, behind_ms: int = 0
     ) -> Batch:
-        """Commits the transaction with all entries due before `now_ms` on Kafka, and if `locally`, in the index as
-        well. `logged_ms`: the timestamp of its record in the dispatch log. `behind_ms`: the cancel gate admits only
-        entries due this long before `now_ms`."""
+        """Commits a transaction with all entries due before `now_ms` on the simulated Kafka; with `locally`, also
+        applies it to the index. `logged_ms`: the timestamp of its record in the dispatch log. `behind_ms`: the cancel
+        gate admits only entries due this long before `now_ms`."""
         overlay = IndexOverlay(self.index, BASE_MS)
         due = Due(*self.index.scan_due(now_ms - behind_ms, 1_000), now_ms=now_ms, behind_ms=behind_ms)
         batch = self._builder.build(overlay, due, 0.0)
@@ -190,8 +190,8 @@ def new_shards(
     directory: Path, mode: Verdicts = "none", format_version: int = 2
 ) -> Iterator[Callable[..., LongDelayShard]]:
     """Yields a function that opens shards in separate directories; at the end, compares their counters of schedules
-    with their entries, and closes them. With `begins=False` a shard has no initial R and D; other arguments override
-    those given here."""
+    with their entries, and closes them. With `begins=False` a shard has no initial state; the returned function may
+    override the arguments given here."""
     opened: list[LongDelayShard] = []
 
     def make(begins: bool = True, **options: Any) -> LongDelayShard:

@@ -1,5 +1,5 @@
-"""Losses of fates on a simulated cluster, for tests of takeovers: causes of a loss, and its acceptance by an
-operator."""
+"""Losses of fates on a simulated cluster, for tests of takeovers: causes the loss, and accepts it as an operator
+does."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REQUESTS = Partition(R, 0)
 
 
 def break_seq(env: ShardEnvironment, shard: Shard) -> None:
-    """Closes the shard, and forges a record whose `seq` does not follow its predecessor's."""
+    """Closes the shard, and forges a record whose `seq` does not follow the last one."""
     shard.close()
     last = env.log()[-1]
     forged = encode_record(msgspec.structs.replace(last, seq=last.seq + 2, kind=BEAT, fates=[]))
@@ -33,7 +33,7 @@ def open_transaction(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> 
     """Opens a transaction of a foreign producer with one request, and appends two other requests after it."""
     producer = env.kafka.producer("somebody")
     with monkeypatch.context() as patched:
-        patched.setattr(limits, "TRANSACTION_TIMEOUT_MS", 900_000)  # the highest that brokers allow by default
+        patched.setattr(limits, "TRANSACTION_TIMEOUT_MS", 900_000)  # the maximum that brokers allow by default
         producer.init(10)
     producer.begin()
     producer.produce(R, b"v", b"k", [("postdate-topic", b"orders"), ("postdate-at", b"1")], 0)

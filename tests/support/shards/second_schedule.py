@@ -24,7 +24,8 @@ def nominal_ms(number: int) -> int:
 
 
 def drawn_ms(number: int, window_ms: int) -> int:
-    """Returns the drawn time within its window (docs/protocol.md) of an occurrence of the schedule at offset 0."""
+    """Returns the time that is drawn within its window (docs/protocol.md) for an occurrence of the schedule at offset
+    0."""
     return nominal_ms(number) + (((window_ms + 1) * (crc32(b"requests/0/0/%d" % number) >> 8)) >> 24)
 
 
@@ -34,7 +35,7 @@ def calendar(offset: int, **headers: str | int) -> Record:
 
 
 def control(offset: int, action: str, at_ms: int, **headers: str | int) -> Record:
-    """Returns a control with this timestamp, for the id `c` unless `headers` override it."""
+    """Returns a control with this timestamp. Its id is `c` unless `headers` contain another."""
     return timed(request(offset, action=action, **(headers or {"id": "c"})), at_ms)
 
 
@@ -65,7 +66,7 @@ def drained(shard: LongDelayShard, now_ms: int) -> list[Fate]:
 
 
 def recovered_twice(shard: LongDelayShard, fates: Sequence[Fate]) -> None:
-    """Asserts that a second replay of the fates changes nothing."""
+    """Replays the fates twice, and asserts that the second replay changes nothing."""
     shard.recover(*fates)
     once = shard.families()
     shard.recover(*fates)

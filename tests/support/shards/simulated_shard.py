@@ -1,4 +1,4 @@
-"""One shard on a simulated cluster, driven by the test: no thread and no process; time passes only while it waits."""
+"""One shard on a simulated cluster. The test runs its steps without a thread or process; time passes only in waits."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def takeovers(shard: Shard) -> int:
 
 
 def read_requests(env: ShardEnvironment, shard: Shard) -> None:
-    """Lets a shard read all requests without dispatching."""
+    """Lets a shard read all requests without dispatching any."""
     count = len(env.read("requests"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
@@ -209,8 +209,8 @@ def refuse(
     wanted: Callable[[str, bytes | None], bool],
     code: int = KafkaError.POLICY_VIOLATION,
 ) -> None:
-    """Makes the broker refuse each transactional record for whose topic and value `wanted` holds, one by one. `code`:
-    the error; the default is one that may pass with time."""
+    """Makes the broker refuse each transactional record for which `wanted(topic, value)` is true, one by one. `code`:
+    the error; the default is an error that may pass with time."""
     honest = SimBroker.append
 
     def append(self: SimBroker, part: Partition, key: bytes | None, value: bytes | None, *more: Any) -> tuple[int, int]:

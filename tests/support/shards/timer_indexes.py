@@ -1,4 +1,4 @@
-"""Timer indexes for tests: tiny rings that wrap after milliseconds, short ways to fill them, and a heap as
+"""Timer indexes for tests: tiny rings that wrap after milliseconds, functions that fill them, and a heap as the
 reference."""
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def open_index(
 
 
 def put_entries(index: TimerIndex, keys: Iterable[tuple[int, int]], size_bytes: int = 10) -> None:
-    """Puts entries of one size in one write; R follows the highest offset."""
+    """Puts entries of the same size in one write; the next request to read then follows the highest offset."""
     changes = EntryChanges()
     pairs = list(keys)
     for due_ms, offset in pairs:
@@ -50,7 +50,7 @@ def note_firsts(index: TimerIndex, first_offset: int, dues_ms: list[int]) -> Non
 
 
 def finish_wheel(index: TimerIndex, now_ms: int) -> None:
-    """Loads or rebuilds the wheel until it is complete; fails instead of looping without end."""
+    """Loads or rebuilds the wheel until it is complete; fails if it never is."""
     for _ in range(100_000):
         if not index.load_step(now_ms, keys_max=7):
             return
@@ -71,7 +71,8 @@ def drain(index: TimerIndex, before_ms: int, limit: int = 1_000_000) -> list[tup
 
 
 def counted_twice(snapshot: WheelSnapshot) -> tuple[int, int]:
-    """Returns the total as counted at each change, and the sum over all slots: every consistent copy has them equal."""
+    """Returns the total that is counted at each change, and the sum over all slots. They are equal in every consistent
+    copy."""
     rings = snapshot._rings
     slots = rings.fine.sums()[0] + rings.hours.sums()[0]
     return rings.total.count, slots + rings.overdue.count + rings.ending.count + rings.beyond.count

@@ -19,7 +19,7 @@ _MISTAKE = re.compile(r"fails with (AttributeError|NameError|TypeError)\b")
 
 @contextmanager
 def workers(count: int = 0) -> Iterator[ProcessPoolExecutor]:
-    """Processes that simulate runs; 0: one per core."""
+    """Yields a pool of `count` processes that simulate runs; 0: one per core."""
     fresh = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(count or os.cpu_count() or 1, mp_context=fresh) as pool:
         try:
@@ -34,18 +34,18 @@ def run_many(pool: ProcessPoolExecutor, seeds: Iterable[int], theme: str | None 
 
 
 def first_detection(name: str, seeds: range) -> Result | None:
-    """Returns a run that detects the mutation of this name: that of its known seed, or the first of `seeds` that
-    detects it; None if none does.
+    """Returns a run that detects the mutation of this name: the run of its known seed, or the first run of `seeds` that
+    detects it; None if no run does.
 
-    Raises AssertionError if the mutation no longer fits the code that it changes, since its own error would be
-    detected.
+    Raises AssertionError if the mutation no longer fits the code that it changes: the error of the mutation itself
+    would then count as a detection.
     """
     known = KNOWN_SEEDS.get(name, seeds.start)
     return search(name, (known, *(seed for seed in seeds if seed != known)))
 
 
 def search(name: str, seeds: Iterable[int]) -> Result | None:
-    """Returns the first of these runs that detects the mutation. Raises as `first_caught`."""
+    """Returns the first of these runs that detects the mutation; raises like `first_detection`."""
     mutation, theme = MUTATIONS[name]
     for seed in seeds:
         result = run_seed(seed, mutation, theme)

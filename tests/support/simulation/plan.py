@@ -1,8 +1,7 @@
-"""The plan of a run: settings, machines, requests, and faults of processes, power, disks, clocks, networks and
-foreign clients.
+"""The plan of a run: settings, machines, requests and faults.
 
-A plan is drawn from the seed before the run begins, as events at times. `peace` ends all faults, starts killed
-processes again, and makes distant due times come.
+The seed determines the plan before the run begins: a list of events and their times. `peace` ends all faults, restarts
+killed processes, and advances the time to distant due times.
 
 Thread rule: one thread; an event never waits, it only changes the state of the run.
 """
@@ -38,39 +37,41 @@ from support.simulation.themes import BROKERS, CALM, Themes
 GROUP = "postdate"
 #: The main subject of a run; empty: none.
 THEMES = ("", "", "torn", "unknown", "stranger", "power", "outage", "controls", "moves", "clocks", "store", "store")
-#: A theme that no seed draws: records are lost or forged, and a shard must halt.
+#: A theme that no seed draws: records are lost or forged, and a shard that needs them must halt.
 LOST = "lost"
-#: A further theme: frequent holds and releases, while owners change.
+#: A theme that no seed draws: frequent holds and releases, while owners change.
 HELD = "held"
-#: Milliseconds: the delay from which on entries are stored; 0: never. The retention of the requests limits it, too.
+#: Milliseconds: entries with at least this delay are stored; 0: none. The retention of the requests also limits the
+#: delay.
 STORE_AFTER_MS = (0, 1, 300, 2_000, 6_000, HOUR_MS)
-#: A further theme: bursts for two targets, small transactions, and a rate for each target.
+#: A theme that no seed draws: bursts for two targets, small transactions, and often rates for targets.
 BURST = "burst"
-#: A further theme: all runs have messages with windows, as some runs of other themes do.
+#: A theme that no seed draws: all runs have messages with windows, which only some runs of other themes have.
 WINDOWS = "windows"
-#: A further theme: most messages have ids, with policies for pending messages, as in some runs of other themes.
+#: A theme that no seed draws: in all runs most messages have ids, with policies for pending messages.
 IDS = "ids"
-#: A further theme: all runs have recurring requests, as some runs of other themes do.
+#: A theme that no seed draws: all runs have recurring requests, which only some runs of other themes have.
 CALENDAR = "calendar"
-#: Further themes: every start of a process draws its own settings; the rest of the run has the named theme.
+#: Themes that no seed draws: every start of a process draws separate settings. Theme -> the theme of the rest of the
+#: run.
 DIFFERING = {"settings": "", "settings, moves": "moves", "settings, controls": "controls", "settings, store": "store"}
-#: The settings that differ in a theme, so that one process accepts a move that another refuses. In the other themes
-#: they are drawn.
+#: Theme -> the settings that differ, so that one process accepts a move that another refuses. In the other themes these
+#: settings are drawn.
 _DIFFER_IN = {"settings, moves": ("horizon_ms", "levels_ms")}
-#: The rates of targets, in messages per second and shard; two of five runs have none. No rate is so low that a
-#: run cannot finish, or that three messages within a second are late.
+#: The rates of targets, in messages per second and shard; two of five runs have none. Every rate is high enough for a
+#: run to finish, and for three messages within a second to be in time.
 RATES = ((), (), ("orders=3",), ("mails=4", "orders=20"), ("*=5",))
-#: Milliseconds: a request that is due later than this after the faults is not waited for: time jumps to its due time.
+#: Milliseconds: if a request is due later than this after the faults, time jumps to its due time.
 _LATENESS_MS_MAX = 25_000
-#: Milliseconds: the time for which ids are remembered, if a request may be dropped because of an earlier delivery.
+#: Milliseconds: how long ids are remembered in runs that may drop a request because of an earlier delivery.
 _ENDED_WINDOWS_MS = (1_000, 5_000, 20_000, HOUR_MS)
-#: The faults that any run may have; the others belong to themes.
+#: The faults that any run may have; other faults belong to themes.
 _USUAL_FAULTS = tuple(name for name in FAULTS if name != "end-refused")
 #: For topics with producer timestamps: the clocks of machines are wrong by hours in most runs.
 _ANY_STAMP = {"message.timestamp.after.max.ms": str(2**62)}
-#: The steps at which an event may be planned: those of the protocol, and one that only the simulation has.
+#: The steps at which an event may be planned: the steps of the protocol, and one that only the simulation has.
 _AMBUSHED = (*sorted(NAMES), STORE_APPLIED)
-#: Target -> its settings, if they differ from the defaults.
+#: Target -> its settings that differ from the defaults.
 _SPECIAL = {"small": {"max.message.bytes": str(SMALL_BYTES_MAX)}, "compacted": {"cleanup.policy": "compact"}}
 
 
@@ -93,7 +94,7 @@ class RunPlan:
         self.duration_ms = choose.choice(
             [30_000.0] if self.theme in ("moves", IDS, HELD, BULK, CALENDAR) else [4_000.0, 12_000.0, 30_000.0]
         )
-        # Never two processes at a time: each continues where the last one died.
+        # Only one process runs at a time, and continues where the last one died.
         self.relay = self.theme in ("moves", IDS) or moves_in_bulk
         stores = self.theme in ("store", "moves", IDS, BROKERS)
         self.store_after_ms = choose.choice(STORE_AFTER_MS[1:5] if stores else STORE_AFTER_MS)
@@ -101,13 +102,13 @@ class RunPlan:
             self.store_after_ms = HOUR_MS // 3
         elif self.theme == EXPIRED:
             self.partitions, self.by_hand, self.store_after_ms = 1, True, 0
-        # A separate random stream, so that the rest of a run is the same with and without rates.
+        # A separate random stream: the rest of a run is the same with and without rates.
         rates = Random(f"{seed}/rates")
         self.rates = rates.choice(RATES[2:] if self.theme == BURST and rates.random() < 0.5 else RATES)
         is_plain = self.theme in (VOLUME, EXPIRED) or self.theme in CALM
         if is_plain:
             self.rates = ()
-        # Another separate stream: the settings of each start of a process; in most runs they are the defaults.
+        # Another separate stream draws the settings of each start of a process; in most runs they are the defaults.
         by_operators = Random(f"{seed}/settings")
         self.differ = theme in DIFFERING or (not is_plain and by_operators.random() < 0.25)
         self._usual = Settings(store_after_ms=self.store_after_ms, messages_per_second_max=self.rates)
@@ -178,7 +179,7 @@ class RunPlan:
         self._plan_holds()
 
     def _draw_features(self, is_plain: bool, moves_in_bulk: bool) -> None:
-        """Draws which features the traffic uses. Each draws from a separate random stream, so runs without it stay
+        """Draws the features that the traffic uses. Each feature has a separate random stream, so runs without it stay
         the same."""
         seed, theme, traffic = self._seed, self._asked_theme, self.traffic
         windows = Random(f"{seed}/windows")
@@ -199,7 +200,7 @@ class RunPlan:
 
     def _plan_recurrences(self) -> None:
         """Plans recurring schedules, in some runs of each theme, and in all runs of two themes."""
-        drawn = Random(f"{self._seed}/recurrences")  # a separate stream: the others stay the same
+        drawn = Random(f"{self._seed}/recurrences")  # a separate stream: the rest stays the same
         if self.theme in CALM:
             self.traffic.recurrences.target = GOOD  # the other target has the fault
         counts = [5, 9, 14] if self._asked_theme == CALENDAR else [2, 5, 9]
@@ -304,7 +305,7 @@ class RunPlan:
             for _ in range(3):
                 run.time.at(run.time.now_ms + choose.uniform(0.6, 1.0) * self.duration_ms, self.events.empty_out)
         elif self.theme == LOST:
-            for _ in range(4):  # the first time at which there is anything to lose
+            for _ in range(4):  # the first time at which there are records to lose
                 run.time.at(run.time.now_ms + choose.uniform(0.5, 1.0) * self.duration_ms, self.losses.strike)
         elif self.theme == "power":
             for _ in range(4):
@@ -328,7 +329,7 @@ class RunPlan:
         self.run.broker.denied.add("secret")
 
     def readings(self) -> Readings:
-        """Returns how the processes that were started so far interpret requests."""
+        """Returns the interpretations of requests by the processes that were started so far."""
         return self._readings
 
     def _new_settings(self) -> Settings:
@@ -387,7 +388,7 @@ class RunPlan:
         }.get(self.theme, [5, 20, 60])
         for _ in range(choose.choice(counts)):
             when = time.now_ms + choose.uniform(0.0, self.duration_ms)
-            # In bursts, so that one owner reads in one batch the requests that another reads in several.
+            # Bursts: one owner reads their requests in one batch, another in several.
             if self.theme in ("controls", "moves", IDS, BURST, BULK):
                 when -= when % 2_000.0
             time.at(max(when, time.now_ms), self.traffic.send)
@@ -400,7 +401,7 @@ class RunPlan:
         self.run.troubles.end(UNKNOWN)
 
     def _plan_holds(self) -> None:
-        """Plans holds. They are stored with the offsets of the group, which processes without a group do not share."""
+        """Plans holds if the processes have a group, whose offsets store the holds."""
         choose = self._by_people
         if self.by_hand or self.theme == LOST:
             return

@@ -37,12 +37,13 @@ from support.simulation.requests.volume import VOLUME
 from support.simulation.runtime.patches import simulated
 from support.simulation.runtime.simulated_run import SimulatedRun
 
-#: Milliseconds: after the last fault every request must have ended within this. The slowest case: a member is removed
-#: from the group, a transaction times out, and the retry budget of an entry begins only then.
+#: Milliseconds: within this time after the last fault every request must end. In the slowest case a member is removed
+#: from the group, a transaction times out, and only then the retry budget of an entry begins.
 REST_MS_MAX = 90_000.0
 
-#: Milliseconds: requests after the recovery must have ended this long after the last was sent. A process that was
-#: fenced while idle detects this only now: then it queries the group every 5 s, and the shard is taken over again.
+#: Milliseconds: within this time after the last request that follows the recovery, all these requests must end. A
+#: process that was fenced while idle detects this only at such a request; then it queries the group every 5 s, and the
+#: shard is taken over again.
 ENCORE_MS_MAX = 10_000.0
 
 _MEMORY = Path("/dev/shm")  # noqa: S108  # only small files that are mapped; if it is missing, the default directory
@@ -77,13 +78,13 @@ def run_seed(
     theme: str | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Result:
-    """Simulates one run; with a mutation, on code without one safeguard. `tell` gets a line for every step; a `theme`
-    replaces the one that the seed would draw."""
+    """Simulates one run. A `mutation` removes one safeguard from the code. `tell` gets a line for every step. `theme`
+    replaces the theme that the seed would draw."""
     with _silence(tell is None), tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as directory:
         run = SimulatedRun(seed, Path(directory))
         run.tell = tell
         plan = RunPlan(run, seed, theme)
-        # a mutation must be detected from the content of the topics alone
+        # the content of the topics alone must reveal a mutation
         if mutation is None and plan.theme != VOLUME:
             run.check_index = Invariants(run, plan.traffic, plan.readings).check
         with simulated(run), counted(run), mutation(run) if mutation else nullcontext():
@@ -102,7 +103,7 @@ def run_seed(
             judge_in_time(outcome, plan.traffic, readings, run)
             plan.holding.judge(outcome, plan.traffic)
             plan.themes.judge(outcome)
-            if plan.theme != VOLUME:  # it compares all pairs
+            if plan.theme != VOLUME:  # the judge compares all pairs of messages
                 judge_order(outcome, plan.traffic, readings, run)
             judge_verdicts(outcome, plan.traffic, run.broker, plan.partitions)
             judge_halts(outcome, run, {LOSER} if plan.losses.kind else set())
@@ -130,7 +131,7 @@ def _play(run: SimulatedRun, plan: RunPlan) -> None:
     commits = run.reached["dispatch.committed"]
     _send_more(run, plan)
     if run.reached["dispatch.committed"] < commits + plan.partitions:
-        # a gate may have delayed the first ones, and a process detects its fence only by a transaction
+        # a gate may have delayed the first requests, and a fenced process detects this only by a transaction
         _send_more(run, plan)
     fences, before = run.reached["fenced"], set(plan.traffic.requests)
     _send_more(run, plan)
@@ -151,13 +152,13 @@ def _send_more(run: SimulatedRun, plan: RunPlan) -> None:
 
 def _rest(run: SimulatedRun, plan: RunPlan, limit_ms: float) -> None:
     """Runs until all requests have ended, or the time limit is reached."""
-    # the broker that stamps a request may have another clock than the one that stamps its fate
+    # different brokers with different clocks may stamp a request and its fate
     give_up_ms = run.time.now_ms + limit_ms + run.broker.brokers.apart_ms()
     at_rest = False
     while run.time.now_ms < give_up_ms:
         plan.holding.release_all()
         was_at_rest, at_rest = at_rest, _at_rest(run, plan)
-        if at_rest and was_at_rest:  # nothing has changed for a while, so a process that was fenced has detected it
+        if at_rest and was_at_rest:  # idle for a while, so a fenced process has detected its fence
             break
         run.run_until(run.time.now_ms + (1_500.0 if at_rest else 500.0))
 

@@ -1,4 +1,4 @@
-"""Themes of runs whose faults are in the cluster, in targets, on clocks and disks, and their set-up.
+"""Themes of runs with faults of the cluster, targets, clocks or disks, and their set-up.
 
 A calm theme has no other faults, so that only its own fault can explain lateness.
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 BROKERS = "brokers"
 #: Admin requests fail; producers and consumers work. Calm.
 ADMIN = "admin"
-#: Leaders are missing, and machines suspended, for minutes up to an hour.
+#: Leaders are missing or machines are suspended, for minutes up to an hour.
 STALLS = "stalls"
 #: The clocks of machines are hours ahead, and brokers refuse such timestamps.
 STAMPS = "stamps"
@@ -38,14 +38,14 @@ ENDS = "ends"
 
 CLUSTER_THEMES = (BROKERS, ADMIN, STALLS, STAMPS, BAD_TARGET, DISKS, ENDS)
 CALM = frozenset({ADMIN, BAD_TARGET})
-#: The share of runs of other themes that also have faults of these.
+#: Theme -> the share of the runs of other themes that also have its faults.
 _RARE = {BROKERS: 0.1, ADMIN: 0.1, STALLS: 0.02, DISKS: 0.1, ENDS: 0.1}
-#: Themes without the faults of other themes, since these would invalidate their checks or take too long.
+#: Themes to which no faults of other themes are added, since these would invalidate the checks or take too long.
 NO_OTHERS = frozenset({*CLUSTER_THEMES, "volume", "lost", "held", "burst", "expired"})
 #: Milliseconds: the duration of a theme, if it differs from the usual ones.
 _DURATION_MS = {BROKERS: 60_000.0, ADMIN: 130_000.0, BAD_TARGET: 60_000.0}
 _HOUR_MS = 3_600_000.0
-#: Milliseconds: the first copy of an EndTxn was seen to arrive 0.99 s late.
+#: Milliseconds: with real brokers, the first copy of an EndTxn arrived up to 0.99 s late.
 _COPY_MS_MAX = 1_000.0
 
 
@@ -138,8 +138,8 @@ class Themes:
             run.faults.rates |= {"end-copied": 0.2, "end-refused": 0.3}
 
     def _leap(self) -> None:
-        """Moves the cluster's clock forward by ten seconds, and sends a request that shows this: the shard first
-        commits a heartbeat, and then the messages that have become due."""
+        """Moves the cluster's clock forward by ten seconds, and sends a request whose timestamp shows this. The shard
+        first commits a heartbeat, and then the messages that have become due."""
         run = self._plan.run
         run.reached["broker's clock stepped"] += 1
         run.troubles.clocks_are_true = False
@@ -154,7 +154,7 @@ class Themes:
         self._random.choice([*frozen, cluster.kill_broker])()
 
     def extra_wait_ms(self) -> float:
-        """Returns the additional duration of the run, until the last stall has ended."""
+        """Returns the ms until the last stall ends, by which the run is longer."""
         return max(self.cluster.stalled_until_ms - self._plan.run.time.now_ms, 0.0)
 
     def cease(self) -> None:

@@ -2,8 +2,8 @@
 
 `make chart` (or `python -m support.tidiness.chart_documents`) writes them; tests/chart compares the files with its
 output. The tables come from the comments of values.yaml that begin with `# --`. The schema of `config` and
-`requestTopics` comes from the program's options, so the chart accepts a new option without a change. The property names
-below `kafka.common|consumer|producer|admin` come from the installed client library.
+`requestTopics` comes from the program's options, so `make chart` adds new options to it. The property names below
+`kafka.common|consumer|producer|admin` come from the installed client library.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from support.brokers.librdkafka_names import librdkafka_names
 from support.repository import ROOT
 
 CHART = ROOT / "charts" / "postdate"
-#: Options that the chart sets itself: they follow from the pod, or the chart has separate values for them.
+#: Options that the chart sets from the pod or from separate values.
 OWNED = frozenset({"data_dir", "group_instance_id", "instance", "workers", REQUEST_TOPICS})
 OWNED_SECTIONS = frozenset({"http", "kafka"})
 
@@ -36,7 +36,7 @@ _LISTED: Mapping[str, dict[str, Any]] = {
     "dialects": {"enum": list(DIALECTS)},
 }
 
-#: The heading of the README below which everything is generated.
+#: The last handwritten line of the README: everything below this heading is generated.
 _VALUES = "## Values\n"
 _HEAD = f"{_VALUES}\n`make chart` generates these tables from values.yaml.\n"
 
@@ -51,8 +51,8 @@ class Value:
 
 
 def described(text: str) -> Iterator[Value]:
-    """Yields the values of a values.yaml in order. Raises ValueError if a value that is no section has no
-    description."""
+    """Yields the values of a values.yaml in order. Raises ValueError if a value has no description and is not a
+    section."""
     tree = yaml.safe_load(text)
     path: list[str] = []
     comment: list[str] = []
@@ -118,7 +118,7 @@ def request_topic_schema() -> dict[str, Any]:
 
 
 def properties_schema() -> dict[str, Any]:
-    """Returns the schema of a table of librdkafka properties: their names, but not their values."""
+    """Returns the schema of a table of librdkafka properties: it restricts their names, but not their values."""
     return _closed({name: {"$ref": "#/definitions/property"} for name in librdkafka_names()})
 
 

@@ -1,7 +1,7 @@
 """House rules as pure functions: each takes a file's place and text, and yields violations of the rule.
 
-A complaint is one sentence that begins with the place. `tests/unit/repository/test_code_rules.py` applies every rule to
-the repository, and to a text that breaks it.
+A violation is one sentence that begins with the place. `tests/unit/repository/test_code_rules.py` applies every rule to
+the repository, and to a text that breaks the rule.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ MANY_ARGUMENTS = {
     "repeat": "the client's function: all but the first two are named options",
     "fixed_ranges": "all but the first three are named options with a default",
 }
-"""Functions that may take more, and why. Remove a name here once its function takes no more than six."""
+"""Functions that may take more arguments, and the reason. Remove a name once its function takes no more than six."""
 
 FORBIDDEN_NAMES = frozenset({"utils", "util", "common", "helpers", "helper", "manager", "core", "misc", "wheel"})
-"""Module names without meaning; and `wheel`, which beside an importable root would shadow PyPA's package."""
+"""Forbidden module names: names without meaning, and `wheel`, which could shadow PyPA's package."""
 
 SIDECAR_LAYERS = (
     *("config", "index", "context", "operation", "transaction", "ingest", "takeover", "dispatch", "shard", "group"),
@@ -47,7 +47,7 @@ SPARK_AUDIT = ("rules", "judging", "state", "audit")
 """The packages of the audit: each may import those before it, and the shared ones."""
 
 SPARK_OTHERS = {"bulk": (), "report": (), "repair": ("rules", "state", "bulk")}
-"""The packages of the other Spark jobs, with those that each may import besides the shared ones."""
+"""The packages of the other Spark jobs, each with the packages that it may import besides the shared ones."""
 
 SPARK_VOCABULARY = ("errors", "limits")
 """The flat modules of the Spark jobs that every package may import, and which import none. The others are programs."""
@@ -71,15 +71,15 @@ _BELOW_SIDECAR = ("postdate.kafka", "postdate.wire", "postdate.wheel")
 
 
 def _before(layers: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Returns for each of these packages the ones before it."""
+    """Returns package -> the packages before it, for each of these layers."""
     return {name: tuple(layers[:number]) for number, name in enumerate(layers)}
 
 
 def _arrows(
     root: str, packages: Mapping[str, Sequence[str]], vocabulary: Sequence[str], below: Sequence[str]
 ) -> dict[str, tuple[str, ...]]:
-    """Returns the imports permitted to each of the `packages` of `root`: those it names, the vocabulary, and
-    `below`."""
+    """Returns package -> its permitted imports, for each of the `packages` of `root`: those that `packages` lists, the
+    `vocabulary`, and `below`."""
     words = tuple(f"{root}.{name}" for name in vocabulary)
     named = {f"{root}.{name}": tuple(f"{root}.{other}" for other in others) for name, others in packages.items()}
     return {name: (*below, *words, *others) for name, others in {**dict.fromkeys(words, ()), **named}.items()}
@@ -133,7 +133,7 @@ ARROWS = {
 """The packages of Postdate that each package may import, besides itself. Inner packages precede their outer one."""
 
 LAZY_ARROWS: dict[str, tuple[str, ...]] = {"postdate.cli.spark": ("postdate.spark",)}
-"""Libraries that may be imported only inside functions: only the command that needs Spark loads it."""
+"""Libraries that may be imported only inside functions, so that only a command that needs Spark loads it."""
 
 OWNERS: dict[str, tuple[str, ...]] = {
     "cronsim": ("postdate.wire.schedules",),
@@ -160,7 +160,7 @@ JUDGES = (
     "tests/support/simulation/oracles/stored_entries.py",
     "tests/support/simulation/faults/target_faults.py",
 )
-"""The prefixes of the judges' places: their code computes expected results without the product."""
+"""The judges' files, by prefix: their code computes expected results without the product."""
 
 JUDGES_MAY_IMPORT = frozenset(
     {
@@ -231,7 +231,7 @@ def _inside(name: str, package: str) -> bool:
 
 
 def import_complaints(place: str, text: str) -> Iterator[str]:
-    """Yields imports against the direction of the map, and imports of guarded libraries outside of their owner."""
+    """Yields imports that the map does not permit, and imports of guarded libraries outside their owners."""
     module = module_name(place)
     package = module if place.endswith("__init__.py") else module.rpartition(".")[0]
     home = next((name for name in ARROWS if _inside(module, name)), module)
@@ -267,7 +267,7 @@ def import_cycle(texts: Mapping[str, str]) -> list[str]:
 
 
 def judge_complaints(place: str, text: str) -> Iterator[str]:
-    """Yields the code of the product that a judge imports."""
+    """Yields the forbidden imports of a judge: code of the product that is not in the list of permitted names."""
     if place.startswith(JUDGES):
         for name, line, _ in _imports(ast.parse(text), "support"):
             if _inside(name, "postdate") and name not in JUDGES_MAY_IMPORT:
@@ -311,13 +311,13 @@ def _is_command(decorator: ast.expr) -> bool:
 
 
 def name_complaints(place: str, _text: str) -> Iterator[str]:
-    """Yields modules without a meaningful name; folders that the map of the code names are exempt."""
+    """Yields forbidden module names; folders in the map of the code are exempt."""
     if PurePosixPath(place).stem in FORBIDDEN_NAMES:
         yield f"{place}: no module may be called {PurePosixPath(place).stem}"
 
 
 def class_complaints(texts: Mapping[str, str]) -> list[str]:
-    """Returns the class names with two meanings. Private names and test classes are local."""
+    """Returns the class names that are defined more than once. Private names and test classes are exempt."""
     places: dict[str, list[str]] = {}
     for place, text in texts.items():
         for node in ast.parse(text).body:

@@ -18,7 +18,7 @@ _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)
 _MENTION = re.compile(r"(?<![\w/.-])docs/[a-z-]+\.md\b")
 _TABLE_HEADER = re.compile(r"^\| `(postdate-[a-z-]+)`", re.MULTILINE)
-#: Not the release name in a command such as `helm install postdate`.
+#: A `postdate` command, but not the release name in a command such as `helm install postdate`.
 _COMMAND = re.compile(r"(?<!install)(?<!template)(?<!upgrade)(?<!test)(?:^|[\s&|;(])postdate (?=[a-z])(.*)")
 #: The maximum length of a line of prose. Rows of tables and code blocks cannot be wrapped.
 LINE_CHARACTERS_MAX = 132
@@ -58,7 +58,7 @@ def link_complaints(root: Path, place: str, text: str) -> Iterator[str]:
 
 
 def mention_complaints(root: Path, place: str, text: str) -> Iterator[str]:
-    """Yields documents that a source names, such as `docs/protocol.md`, and that do not exist."""
+    """Yields documents that a source names, such as `docs/protocol.md`, but that do not exist."""
     for name in sorted(set(_MENTION.findall(text))):
         if not (root / name).exists():
             yield f"{place}: {name} does not exist"

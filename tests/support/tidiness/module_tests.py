@@ -2,9 +2,9 @@
 
 A module leads to its tests if a test file has its name (`test_<module>.py` or `test_<module>_<subject>.py`), if a test
 file below the folder of its top-level package (`cli`, `spark`, `sidecar`, …) imports it, or if `tests/README.md` names
-its tests. A name counts only below that folder, for `kafka` and `sidecar` also in `tests/contract` and
-`tests/integration`. It does not count if several modules have it: the file must then import the module. Bounds and
-errors are tested with the code that uses them.
+its tests. The name of a test file counts only below that folder; for `kafka` and `sidecar` also in `tests/contract` and
+`tests/integration`. If several modules share the name, the test file must also import the module. Bounds and errors are
+tested with the code that uses them.
 """
 
 from __future__ import annotations

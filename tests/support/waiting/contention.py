@@ -1,4 +1,4 @@
-"""Measures how long other programs kept those of a test from running; time limits exclude these waits.
+"""Measures how long other programs kept the programs of a test from running; time limits exclude these waits.
 
 A child process samples the kernel's pressure figures (`/proc/pressure`: how long tasks waited for a core or a disk),
 and its own oversleep: how much later than planned it woke up. A wait counts only while processes outside the test's
@@ -7,7 +7,7 @@ the limits hold unchanged.
 
 The pressure is an average over the cores, so a single task may have waited for up to that figure times the number of
 cores. Limits of milliseconds use this maximum (`most`). Steps that take seconds are chains of work by many programs, so
-their limits use the average. Neither is attributed to single programs.
+their limits use the average (`average`). Neither figure shows which program waited.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from numpy.typing import NDArray
 
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
-#: Seconds: between two samples; and between two reads of processor usage, which the kernel counts in steps of 10 ms.
+#: Seconds: the interval between two samples; and between two reads of processor usage, which the kernel counts in steps
+#: of 10 ms.
 _SAMPLE_S, _POLL_INTERVAL_S = 0.01, 0.25
-#: The share of one core that other programs must use for a wait to count. The background of an idle machine is lower.
+#: The share of one core that other programs must use for a wait to count. On an idle machine they use less.
 FOREIGN_SHARE = 0.1
 _SAMPLER = f"""
 import os, sys, time
@@ -52,15 +53,16 @@ class ContentionSample:
 
 @dataclass
 class Waits:
-    """The cumulative time for which other programs kept those of the test from running, as a function of time."""
+    """The cumulative time for which other programs kept the programs of the test from running, as a function of
+    time."""
 
     _at_ms: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
     _waited_ms: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
 
     @classmethod
     def most(cls, samples: Sequence[ContentionSample], cores: int) -> Waits:
-        """Returns the maximum wait of a single task: the pressure as if it fell on one core, or the sampler's
-        oversleep."""
+        """Returns the maximum wait of a single task: the pressure of all cores together, or the sampler's oversleep if
+        that is longer."""
         return cls._of(
             samples,
             [max(b.overslept_ms, cores * (b.pressure_ms - a.pressure_ms)) for a, b in pairwise(samples)],
@@ -83,7 +85,7 @@ class Waits:
         return cls(np.array([each.at_ms for each in samples]), np.array(waited))
 
     def between(self, from_ms: NDArray[np.float64], until_ms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Returns for each pair of times (epoch ms) the ms between them that were spent waiting for other programs."""
+        """Returns for each pair of times (epoch ms) how many of the ms between them were waits for other programs."""
         found = np.interp(until_ms, self._at_ms, self._waited_ms) - np.interp(from_ms, self._at_ms, self._waited_ms)
         return np.asarray(found, dtype=np.float64)
 
@@ -140,8 +142,8 @@ class Watch:
 
 @contextmanager
 def watch_contention() -> Iterator[Watch]:
-    """Samples while the context lasts. Disables the test process's garbage collection meanwhile: with 100,000 records a
-    full collection stops its reader for 0.4 s, which would count as lateness of the messages that arrive then."""
+    """Samples while the context lasts. Meanwhile disables the garbage collection of the test process: with 100,000
+    records a full collection stops the reader for 0.4 s, and messages that arrive then would appear late."""
     watch, collects = Watch(), gc.isenabled()
     gc.disable()
     try:
@@ -159,7 +161,7 @@ def sample(own_pid: int) -> None:
 
     opened: list[int] = []
     for kind in ("cpu", "io"):
-        with suppress(OSError):  # a kernel without these figures: only the oversleep counts
+        with suppress(OSError):  # without these figures of the kernel, only the oversleep counts
             opened.append(os.open(f"/proc/pressure/{kind}", os.O_RDONLY))
     waiting: list[tuple[float, float, float]] = []  # samples whose share of foreign load is not known yet
     ready: list[str] = []
@@ -191,7 +193,8 @@ def _pressure_ms(opened: Sequence[int]) -> float:
 
 
 def busy_s() -> float:
-    """Returns the seconds for which cores were busy, or taken by the host, since the machine started; cores add up."""
+    """Returns the seconds for which cores were busy or taken by the host since the machine started, summed over the
+    cores."""
     user, nice, system, _, _, irq, softirq, steal = map(
         int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
     )
@@ -201,7 +204,7 @@ def busy_s() -> float:
 def used_s(pid: int) -> float:
     """Returns the processor seconds of a process and all its descendants, including children that have exited.
 
-    Every thread can have children, and three brokers have hundreds of threads, so pathlib is too slow here.
+    The children of every thread are read, and three brokers have hundreds of threads, so pathlib is too slow here.
     """
     ticks, left = 0, [pid]
     while left:

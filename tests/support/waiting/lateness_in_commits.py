@@ -1,4 +1,5 @@
-"""Measures lateness in transactions instead of seconds: the number that were committed without a due message.
+"""Measures the lateness of a message in transactions instead of seconds: the number that were committed without it
+after it was due.
 
 A shard builds a transaction before the dispatch log stamps it, so a transaction stamped after a due time may rightly
 lack the message; the next one may not. This count does not depend on the speed of the machine. A transaction knows the
@@ -6,8 +7,8 @@ requests below its `next_request`.
 
 After a fault a transaction takes few messages, so on a slow machine a backlog of due messages needs several
 transactions, in the order of due times. On a busy machine a shard may also take over several times in a row.
-`out_of_turn` excludes both: it counts only transactions that delivered a later message first, and the record of a
-takeover delivers none.
+`out_of_turn` excludes both: it counts only transactions that delivered a later message first. The record of a takeover
+delivers no message.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from postdate.wire.dispatch_log import DELIVERED, DispatchRecord, Fate
 from postdate.wire.origins import format_origin
 from support.oracles.exactly_once import Outcome, Seen, Sent
 
-#: The maximum number of earlier transactions that are checked for each message, and so the maximum count.
+#: The maximum number of earlier transactions that are checked for each message, which limits the count.
 _LOOKS_BACK = 50
 
 #: The maximum number of messages that `explained` lists, and of transactions for each of them.
@@ -43,8 +44,8 @@ class Passed:
 
 def passed_messages(outcome: Outcome, due: Mapping[bytes, int], out_of_turn: bool = False) -> list[Passed]:
     """Returns for each message in `due` (origin -> ms) the transactions of its shard that knew its request and were
-    stamped after its due time. `out_of_turn`: only those that ended some message, and delivered none of `due` that was
-    due as early or earlier. O(messages).
+    stamped after its due time. `out_of_turn`: only transactions that ended some message, but delivered no message of
+    `due` that was due at the same time or earlier. O(messages).
     """
     found, before = list[Passed](), dict[int, list[tuple[Transaction, float]]]()
     for seen, record in outcome.log:
@@ -67,12 +68,13 @@ def passed_messages(outcome: Outcome, due: Mapping[bytes, int], out_of_turn: boo
 
 
 def passed_by(outcome: Outcome, due: Mapping[bytes, int], out_of_turn: bool = False) -> Counter[int]:
-    """Returns number of transactions -> how many messages in `due` were passed by so many: see `passed_messages`."""
+    """Returns number of transactions -> how many messages in `due` that many transactions passed: see
+    `passed_messages`."""
     return counted(passed_messages(outcome, due, out_of_turn))
 
 
 def counted(passed: Iterable[Passed]) -> Counter[int]:
-    """Returns number of transactions -> how many of these messages were passed by so many."""
+    """Returns number of transactions -> how many of these messages that many transactions passed."""
     return Counter(len(each.by) for each in passed)
 
 
@@ -80,8 +82,8 @@ def explained(passed: Iterable[Passed], sent: Mapping[bytes, Sent], arrived_ms: 
     """Describes each of these messages in a few lines, the most passed ones first: the transactions that passed it and
     the one that delivered it, with the numbers of their messages, and all times relative to the due time.
 
-    `sent`: the requests by origin, also those of other messages. `arrived_ms`: the time at which a read_committed
-    reader received a message, an upper bound for the commit of its transaction. Returns at most about 100 lines.
+    `sent`: all requests by origin, including other messages. `arrived_ms`: the time at which a read_committed reader
+    received a message, an upper bound for the commit of its transaction. Returns at most about 100 lines.
     """
     lines = []
     for each in sorted(passed, key=lambda each: -len(each.by))[:_MESSAGES_SHOWN]:

@@ -1,4 +1,5 @@
-"""Repeats scenarios with a deadline, such as a cancel before the due time, with more time on a slow machine.
+"""Repeats scenarios that have a deadline, such as a cancel before the due time, and allows them more time in each
+round.
 
 Each further round assumes a slower machine and allows its steps more time; the expectations stay the same. The first
 round that meets its deadlines is the last one, so a fast machine runs only one. To check speed itself, use

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: Seconds: on this project's own machines no wait takes a tenth of it; other machines are several times slower, and run
-#: other programs as well. It is less than the five minutes after which Kafka's clients refresh their metadata: after
-#: that they would also find a change of which nothing had notified them, and the test would not detect the defect.
+#: Seconds: no wait on this project's own machines takes a tenth of this; other machines are several times slower, and
+#: run other programs as well. It is less than the five minutes after which Kafka's clients refresh their metadata: with
+#: a longer time-out, the refresh would hide that the product fails to notice a change.
 WAIT_TIMEOUT_S = 240.0

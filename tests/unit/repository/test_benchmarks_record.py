@@ -12,7 +12,7 @@ _PROGRAM = "import os, sys; print(os.environ['DEPTH'], sys.argv[1], flush=True);
 
 
 def test_a_record_has_the_conditions_and_the_output_also_if_the_command_fails(tmp_path: Path) -> None:
-    """Otherwise there would be raw values only of runs that reach their aim."""
+    """Otherwise the records would omit runs that miss their aim."""
     code = main("deep", ["DEPTH=7", sys.executable, "-c", _PROGRAM, f"{ROOT}/tests"], tmp_path)
     head, output = (tmp_path / "deep.txt").read_text().split("\n\n", 1)
     named = dict(line.split(": ", 1) for line in head.splitlines())

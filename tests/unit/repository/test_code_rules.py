@@ -1,7 +1,7 @@
 """Goal: the whole repository follows the house rules.
 
-Method: each rule is a pure function of a file's place and text. It runs on every file, and on a text that violates it:
-a rule that finds no violation there might find none anywhere.
+Method: each rule is a pure function of a file's place and text. It runs on every file, and on a text with a violation,
+which shows that the rule finds one.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def test_no_sentence_of_the_help_and_of_the_reference_needs_a_second_reading() -
 
 def _helps(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
     """Yields the help of a command and of all commands below it."""
-    names = ["-h", "--help"]  # a command keeps the names from its first context
+    names = ["-h", "--help"]  # a command caches the names of its first context
     with click.Context(command, info_name=name, terminal_width=1_000, help_option_names=names) as context:
         yield name, command.get_help(context).replace("\n", "\n\n")
     for below in command.commands.values() if isinstance(command, click.Group) else ():
@@ -229,7 +229,7 @@ def test_a_place_that_does_not_exist_is_reported() -> None:
 
 
 def _place_complaints(row: str) -> Iterator[str]:
-    """Yields each file of a row that does not exist, and each name that occurs in none of its files."""
+    """Yields each file of a row that does not exist, and each name that occurs in none of the row's files."""
     folders = ("sidecar/postdate/sidecar", "sidecar/postdate", "connectors/postdate", "wheel/postdate")
     roots = [ROOT / folder for folder in folders]
     text = ""

@@ -14,7 +14,7 @@ from support.tidiness import code_rules, document_rules
 
 TESTS = (ROOT / "tests/integration/test_examples.py").read_text(encoding="utf-8")
 TEXT = README.read_text(encoding="utf-8")
-#: An example is read in one go, from top to bottom.
+#: The maximum length of an example, which people read from top to bottom.
 LINES_MAX = 110
 
 

@@ -1,5 +1,5 @@
-"""Goal: docs/testing.md names a test for each promise of docs/guarantees.md, which names one for each broker,
-client and tool; each named test exists.
+"""Goal: docs/testing.md names a test for each promise of docs/guarantees.md. docs/guarantees.md names a test for each
+broker, client and tool. Each named test exists.
 
 Method: reads the tables as text. A test is a link whose text is a function and whose address is its file; the file is
 parsed, so a comment does not count as a test. The rules also run on pages that violate them.
@@ -21,7 +21,7 @@ _TEST = re.compile(r"\[`(test_\w+)`\]\(\.\./(tests/[\w/]+\.py)\)")
 
 
 def table(text: str, heading: str) -> dict[str, str]:
-    """Returns the rows of the first table below a heading: the first cell -> the rest of its row."""
+    """Returns the rows of the first table below a heading: first cell -> the rest of the row."""
     below = text.partition(f"\n{heading}\n")[2].partition("\n#")[0]
     rows = [line.strip("| ").split(" | ", 1) for line in below.splitlines() if line.startswith("| ")]
     return {row[0]: row[1] for row in rows[2:]}

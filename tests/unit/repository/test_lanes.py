@@ -1,6 +1,6 @@
 """Goal: every test is in exactly one lane of the test command.
 
-Method: compares the declared lanes with the files of the repository; and checks wrong declarations.
+Method: compares the declared lanes with the files of the repository; checks that wrong declarations are refused.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Goal: the recipes for the nightly audit retry it only if it reached no verdict, and never after a violation; the
+"""Goal: the recipes for the nightly audit retry it only if it reached no verdict, so never after a violation. The
 recipe for KEDA queries a figure that Postdate serves.
 
-Method: runs the Airflow DAG with a stand-in for Airflow, which only keeps the task, and a `postdate` with a given exit
-code; reads the exit codes at which the Kubernetes Job ends; lets the program parse the arguments of the
-SparkApplication. The query of the ScaledObject is compared with the description of the API and with the chart;
-`test_pending_api.py` sends it to real processes.
+Method: runs the Airflow DAG with a stand-in for Airflow, which only keeps the task, and a stand-in for `postdate`,
+which exits with a given code; reads the exit codes at which the Kubernetes Job ends; lets the program parse the
+arguments of the SparkApplication. The query of the ScaledObject is compared with the description of the API and with
+the chart; `test_pending_api.py` sends it to real processes.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ CALLERS = [ROOT / "Dockerfile", ROOT / "audit.Dockerfile", *sorted(ROOT.glob("sc
 _HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 #: A call of pip that reads packages, up to the end of its command; a backslash at the end of a line continues it.
 _CALL = re.compile(r"\bpip(?:\s+--[\w-]+(?:\s+/\S+)?)*\s+(?:install|download|wheel)\b(?:\\\n|[^\n&|])*")
-#: With each of the first two options pip verifies hashes; with the others it uses only local files.
+#: With either of the first two options pip verifies hashes; with the other ones it uses only local files.
 _VERIFIED = ("--require-hashes", "requirements-dev.lock", "--no-deps --no-index", "--no-deps --no-build-isolation")
 
 

@@ -1,7 +1,7 @@
 """Goal: a time limit excludes the waits that other programs cause, but none that the test's own programs cause.
 
-Method: curves over handwritten samples; programs that burn processor time, both children of the test, which are its own
-load, and children of init, which are not; and the sampler itself.
+Method: computes curves over handwritten samples; starts programs that burn processor time, as children of the test (its
+own load) and as children of init (foreign load); runs the sampler itself.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from support.deployments.sidecars import wait_until
 from support.waiting.contention import ContentionSample, Waits, busy_s, used_s, watch_contention
 
 _BURN = "import time\nwhile time.process_time() < 0.5: pass"
-#: Seconds: less than each program burns, by the resolution of the figures.
+#: Seconds: the minimum to measure. Each program burns a little more, since the figures are coarse.
 _LEAST_S = 0.4
 
 
 def test_waits_count_only_while_other_programs_run_and_up_to_the_elapsed_time() -> None:
     samples = [
         ContentionSample(1_000, 0, 50, 0.0),
-        ContentionSample(1_100, 0, 90, 0.0),  # ours alone
+        ContentionSample(1_100, 0, 90, 0.0),  # only the test's own load
         ContentionSample(1_200, 0, 100, 1.5),  # 10 ms on each of two cores
         ContentionSample(1_300, 30, 105, 0.5),  # the sampler itself waited for longer than the pressure figure
-        ContentionSample(1_400, 0, 300, 2.0),  # cannot have waited for more than 100 ms
+        ContentionSample(1_400, 0, 300, 2.0),  # the wait cannot exceed the interval of 100 ms
     ]
     waits = Waits.most(samples, cores=2)
     assert waits.undisturbed([1_000, 1_100, 1_200, 1_300, 1_350], [1_100, 1_200, 1_300, 1_400, 1_500]).tolist() == [
@@ -48,8 +48,8 @@ def test_waits_count_only_while_other_programs_run_and_up_to_the_elapsed_time() 
 
 
 def test_the_load_of_other_programs_is_separated_from_that_of_the_test() -> None:
-    """Two programs burn half a second of processor time each: a child of the test, which counts as the test's own even
-    while it runs, and a child of init."""
+    """Two programs burn half a second of processor time each: a child of the test, which counts as the test's own load
+    even while it runs, and a child of init."""
     own, busy = used_s(os.getpid()), busy_s()
     burn_and_stay = [sys.executable, "-c", f"{_BURN}\nprint(flush=True)\ninput()"]
     with subprocess.Popen(burn_and_stay, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:

@@ -1,7 +1,7 @@
 """Goal: the figures of an endurance run are correct, and it reports every lost, repeated, early or wrongly delivered
 message.
 
-Method: the real plan; handwritten outcomes; a sender and a reader whose client library is replaced by lists.
+Method: uses the real plan, handwritten outcomes, and a sender and a reader with lists in place of the client library.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Goal: a filled disk refuses writes, and accepts them again once it is freed, with and without the right to mount.
 
-Method: a child process appends to a file on request and reports the result: once with the right to mount, if the
-machine grants it, and once without `mount`.
+Method: a child process appends to a file on request and reports the result. The test runs with the right to mount, if
+the machine grants it, and without.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def test_a_program_that_requests_any_port_gets_none_of_the_tests() -> None:
 
 
 def test_no_other_process_gets_the_same_port() -> None:
-    """The other process starts its search at the same port."""
+    """The other process starts to search at the same port."""
     program = f"import os; os.getpid = lambda: {os.getpid()}; from support.deployments.ports import free_port\n"
     program += "print(*(free_port() for _ in range(200)))"
     own = {free_port() for _ in range(200)}

@@ -47,7 +47,8 @@ def test_transactions_without_a_due_message_are_counted(
 
 
 def test_the_transactions_that_passed_a_message_are_shown() -> None:
-    """The message with the most such transactions comes first, with the messages that they delivered instead."""
+    """The message that the most transactions passed comes first, with the messages that these transactions delivered
+    instead."""
     outcome = _log((220, [2, 8]), (230, []), (250, [0, 1]))
     sent = {
         origin: Sent(f"target-{at}", None, None, [], due_ms, appended_ms=90)

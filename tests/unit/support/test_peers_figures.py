@@ -1,6 +1,6 @@
 """Goal: the comparison of Postdate with other systems counts and reports exactly the messages that have arrived.
 
-Method: handwritten rows in the format of a receiver; and a small program as receiver.
+Method: handwritten rows in the format of a receiver, and a small program in place of a receiver.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _ASKED_MS = 10_000
 
 @dataclass
 class Story:
-    """Records in the order in which they are filed; tests change them first."""
+    """The records of a run in the order of filing; tests change some before they are filed."""
 
     requests: list[tuple[int, bytes, Headers]] = field(default_factory=list)
     fates: list[tuple[int, list[Any]]] = field(default_factory=list)
@@ -77,8 +77,8 @@ def _ours(offset: int, due_ms: int) -> Headers:
 
 
 def _story() -> Story:
-    """Returns the records of a correct run: 0 delivered, 1 dead, 2 cancelled by 3, 4 moved by 5 and delivered, 6 with a
-    relative delay and another key."""
+    """Returns the records of a correct run. Request 0 is delivered; 1 becomes a dead letter; 3 cancels 2; 5 moves 4,
+    which is delivered; 6 has a relative delay and another key."""
     to = (TOPIC, b"orders")
     return Story(
         requests=[

@@ -13,7 +13,7 @@ from support.waiting.rounds import LONGER, expect, first_round_in_time
 
 
 def _keeping(times: int, played: list[int]) -> Callable[[int], str]:
-    """Returns a scenario that succeeds if it assumes that the machine is at least this much slower."""
+    """Returns a scenario that succeeds in rounds that assume a machine at least `times` slower."""
 
     def play(slower: int) -> str:
         played.append(slower)

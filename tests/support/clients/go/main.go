@@ -1,5 +1,6 @@
-// Runs clients/go/postdate: "conformance FILE" prints what it makes of each case, one JSON a line; "live BROKER REQUESTS
-// PARTITIONS TARGET" schedules three messages, cancels two, returns the third, repeats one, and prints what it reads.
+// Runs clients/go/postdate. "conformance FILE" prints its result for each case as one line of JSON.
+// "live BROKER REQUESTS PARTITIONS TARGET" schedules three messages, cancels two, returns the third, repeats a fourth,
+// and prints the messages that it reads.
 package main
 
 import (

@@ -1,5 +1,5 @@
-"""Faults of the brokers, of admin requests and of the disks; leaders that are missing, and machines that are suspended,
-for long.
+"""Faults of the brokers, of admin requests and of the disks; long stalls, in which leaders are missing or machines are
+suspended.
 
 Each method injects one fault. A lasting fault ends after its time, or with `cease`.
 
@@ -21,12 +21,12 @@ from support.simulation.runtime.simulated_run import SimulatedRun
 
 #: The number of brokers of a cluster with several.
 BROKERS = 3
-#: Milliseconds: the maximum difference between the clocks of a broker and of the cluster, and the maximum drift per ms.
+#: Milliseconds: the maximum difference between the clocks of a broker and the cluster. Milliseconds per ms: the maximum
+#: drift.
 APART_MS_MAX, DRIFT_MAX = 200.0, 0.002
-#: Milliseconds: the duration of a stall, in which leaders are missing or machines are suspended. It is longer than any
-#: time-out, and at most an hour.
+#: Milliseconds: the durations of stalls, which are longer than any time-out and at most an hour.
 STALLS_MS = (200_000.0, 200_000.0, 900_000.0, 3_600_000.0)
-#: Milliseconds: the minimum and maximum interval between polls during a stall, in which little happens.
+#: Milliseconds: the minimum and maximum interval between polls during a stall, since little happens then.
 STALLED_POLL_MS = (500.0, 2_000.0)
 _OWN = (REQUESTS, f"{REQUESTS}.dispatch-log", f"{REQUESTS}.dispatch-log", f"{REQUESTS}.store", f"{REQUESTS}.verdicts")
 
@@ -60,8 +60,8 @@ class ClusterEvents:
     # ---- brokers ---------------------------------------------------------------------------------------------------
 
     def freeze_leader(self) -> None:
-        """Freezes the leader of a log until it is deposed. Then the owner of a shard ends and another takes over. The
-        deposed broker resumes at about that time."""
+        """Freezes the leader of a log until it is deposed. Then the owner of a shard ends, and another process takes
+        over. The deposed broker resumes at about the time of the takeover."""
         run, choose = self._run, self._random
         brokers, number = run.broker.brokers, self._leader()
         if self._events.at_peace or not brokers.freeze(number):
@@ -71,13 +71,13 @@ class ClusterEvents:
         now = run.time.now_ms
         goes_ms = SESSION_MS + choose.uniform(300.0, 6_000.0)
         run.time.at(now + goes_ms, choose.choice([self._events.kill, self._events.stop]))
-        if choose.random() < 0.2:  # too early: the broker was not deposed
+        if choose.random() < 0.2:  # too early, since the broker is not deposed yet
             goes_ms = SESSION_MS - choose.uniform(200.0, 8_000.0)
         run.time.at(now + goes_ms + choose.uniform(0.0, 12_000.0), functools.partial(self._resume, number))
 
     def freeze_until_a_commit(self) -> None:
-        """Freezes the leader of a log. Other brokers lead its logs, and an owner continues there. Then the broker
-        resumes, and the owner ends or needs a new producer: the next takeover may read from the stale broker."""
+        """Freezes the leader of a log until it is deposed. Owners continue with the new leaders of its logs. Then the
+        broker resumes, and an owner ends or needs a new producer: the next takeover may read from the stale broker."""
         run, choose = self._run, self._random
         topic = choose.choice([*[f"{REQUESTS}.dispatch-log", REQUESTS] * 2, f"{REQUESTS}.store"])
         number = choose.choice(run.broker.topics[topic].logs).leader
@@ -128,8 +128,8 @@ class ClusterEvents:
         run.reached["leader moved"] += run.broker.brokers.move(log, number)
 
     def _note_unwell(self, number: int, for_ms: float) -> None:
-        """Records that messages for the targets that a broker leads may become dead letters during this time, and while
-        it considers itself the leader."""
+        """Permits dead letters for the targets that a broker leads, during this time and while the broker considers
+        itself the leader."""
         for name in TARGETS:
             logs = self._run.broker.topics[name].logs if name in self._run.broker.topics else []
             if any(log.leader == number for log in logs):
@@ -164,7 +164,7 @@ class ClusterEvents:
         return [self.lose_leader_for_long, self.suspend, *in_takeover]
 
     def lose_leader_for_long(self) -> None:
-        """Takes all leaders of a topic away for minutes, up to an hour. An owner dies meanwhile, so that a takeover
+        """Takes all leaders of a topic away for minutes up to an hour. Meanwhile an owner dies, so that a takeover
         needs the topic."""
         choose, run = self._random, self._run
         self._lose_leader(choose.choice([*_OWN, "orders"]))
@@ -198,7 +198,7 @@ class ClusterEvents:
         run.time.at(run.time.now_ms + 100.0, self._events.kill)
 
     def suspend_in_takeover(self) -> None:
-        """Suspends the machine of the next owner during the takeover; its connections are broken when it
+        """Suspends the machine of the next owner during the takeover; the machine's connections are broken when it
         resumes."""
         run, choose = self._run, self._random
         step = choose.choice(["takeover.bounded", "takeover.record-applied"])
@@ -206,7 +206,7 @@ class ClusterEvents:
         run.time.at(run.time.now_ms + 100.0, self._events.kill)
 
     def suspend(self) -> None:
-        """Suspends machines for minutes, up to an hour. Their steady clocks continue, or stop as well."""
+        """Suspends machines for minutes up to an hour. Their steady clocks continue, or stop as well."""
         run, choose = self._run, self._random
         if self._events.at_peace:
             return
@@ -222,7 +222,7 @@ class ClusterEvents:
         run.reached["machine suspended"] += 1
 
     def _stall(self) -> float:
-        """Begins a stall and returns its duration: poll threads act less often until it ends."""
+        """Begins a stall, in which poll threads act less often; returns its duration."""
         run, wait_ms = self._run, self._random.choice(STALLS_MS)
         self.stalled_until_ms = max(self.stalled_until_ms, run.time.now_ms + wait_ms)
         run.poll_ms = STALLED_POLL_MS

@@ -1,8 +1,8 @@
-"""Holds and releases by operators: of the delivery of a shard, its intake, or one target; and the oracle of holds.
+"""Operators hold and release the delivery of a shard, its intake, or one target; and the oracle of holds.
 
-O11: from the commit of a hold until its release is requested, the shard delivers no held message, under any owner,
-except in one transaction that may already have been in progress. The other oracles check that held messages are
-delivered once after the release.
+O11: from the commit of a hold until its release is requested, no owner of the shard delivers a held message, except in
+a transaction that was already in progress. The other oracles check that held messages are delivered once after the
+release.
 
 Thread rule: one thread; a request waits in each process until its poll thread handles it.
 """
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from support.simulation.runtime.simulated_run import SimulatedRun
 
 _LOG = f"{REQUESTS}.dispatch-log"
-#: Milliseconds: the durations of holds: shorter and longer than a takeover, a session time-out, and the bypass.
+#: Milliseconds: the durations of holds, some shorter and some longer than a takeover, a session time-out, or the
+#: bypass.
 _HELD_MS = (500.0, 3_000.0, 12_000.0)
 _ASKED_AGAIN_MS = 500.0
 
@@ -45,7 +46,7 @@ class _RequestedHold:
 
 @dataclass
 class _Window:
-    """A range of dispatch-log offsets within which something is held."""
+    """A range of dispatch-log offsets within which a hold is in effect."""
 
     index: int
     what: str
@@ -55,7 +56,7 @@ class _Window:
 
 
 class _Served(threading.Event):
-    """Calls `tell` in the same step of the poll thread in which a request is handled."""
+    """Calls `notify` in the step of the poll thread that handles a request."""
 
     def __init__(self, notify: Callable[[], None]) -> None:
         super().__init__()
@@ -74,12 +75,12 @@ class Holding:
         self._random = random
         self._partitions = partitions
         self._windows: list[_Window] = []
-        self._releasing: Counter[_RequestedHold] = Counter()  # requested releases that are not done
+        self._releasing: Counter[_RequestedHold] = Counter()  # releases that are requested but not done
         self._at_peace = False
 
     def plan(self, count: int, duration_ms: float, then: Callable[[], None] | None = None) -> None:
-        """Plans `count` holds at random times, each released after some time. `then`: an event shortly after each
-        hold."""
+        """Plans `count` holds at random times, and the release of each some time later. `then`: an event shortly after
+        each hold."""
         for _ in range(count):
             index = self._random.randrange(self._partitions)
             what = self._random.choice([DELIVERY, DELIVERY, INTAKE, TARGET])
@@ -91,8 +92,8 @@ class Holding:
         return any(actor.shard.ctx.held.current != NOTHING for each in self._run.processes for actor in each.shards())
 
     def release_all(self) -> None:
-        """Requests the release of everything that is held, after all faults. A shard that cannot release yet gets a
-        further request later."""
+        """Requests the release of all holds, after all faults have ended. A shard that cannot release yet gets another
+        request later."""
         self._at_peace = True
         for window in self._windows:
             self._close(window)
@@ -126,8 +127,8 @@ class Holding:
         self._insist(f"released {hold.what}", hold.index, released, done)
 
     def _insist(self, name: str, index: int, change: Callable[[Holds], Holds], done: Callable[[], None]) -> None:
-        """Repeats a request until it succeeds, as an operator would, since a shard that is being taken over can neither
-        hold nor release. After a success the remaining requests are withdrawn."""
+        """Repeats a request until it succeeds, as an operator would: during a takeover a shard can neither hold nor
+        release. After a success, withdraws the remaining requests."""
         was_done = False
         waiting: list[tuple[deque[_HoldChange], _HoldChange]] = []
 
@@ -156,8 +157,8 @@ class Holding:
         done: Callable[[], None] = lambda: None,
         but: Sequence[deque[_HoldChange]] = (),
     ) -> list[tuple[deque[_HoldChange], _HoldChange]]:
-        """Sends a request to every process, like a command that searches for the owner; only the owner can apply it.
-        The queues in `but` have the request already. Returns the queues in which it waits now."""
+        """Sends a request to every process, like a command that searches for the owner, since only the owner can apply
+        it. Omits the queues in `but`, which already contain the request. Returns the new queue entries."""
         placed = []
         for process in self._run.processes:
             queue = process.poller.holds._waiting
@@ -190,7 +191,7 @@ class Holding:
             outcome.reached["held over a takeover"] += bool(owners)
 
     def _records(self, window: _Window) -> list[tuple[int, str, list[int]]]:
-        """Returns the takeover, kind and delivered requests of each record of Postdate within the window."""
+        """Returns (takeover, kind, delivered requests) of each of Postdate's records within the window."""
         records = []
         archived = self._run.archive.get(Partition(_LOG, window.index), [])
         for record in (*archived, *committed(self._run.broker, _LOG, window.index)):
@@ -205,7 +206,7 @@ class Holding:
         return records
 
     def _deliveries(self, window: _Window, traffic: SimulatedTraffic) -> list[tuple[int, list[int]]]:
-        """Returns the takeover and the requests of each transaction that delivers a held message."""
+        """Returns (takeover, requests) of each transaction that delivers a held message."""
         index = window.index
         targets = {at: each.target for at, each in traffic.requests.items()}
         targets |= {at: each.target for at, each in traffic.recurrences.requests.items()}

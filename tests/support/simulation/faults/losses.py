@@ -1,9 +1,9 @@
-"""Losses in Kafka, and foreign records, that no sidecar can repair: O10 requires that the shard halts then and names
-the reason.
+"""Losses in Kafka, and foreign records, that no sidecar can repair: O10 requires that the shard halts and names the
+reason.
 
-One loss affects the first partition, and after it every machine loses its disk or its process. If no owner needs the
-lost records, every promise holds. Otherwise the shard halts for one of the reasons that the loss allows. It never
-continues without the records that it needs, and the other partition is not affected.
+A run has one loss, in the first partition. After it every machine loses its disk or its process. If no owner needs the
+lost records, every promise holds. Otherwise the shard halts for one of the reasons that the loss permits: it never
+continues without records that it needs. The other partition is not affected.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from support.simulation.runtime.simulated_run import SimulatedRun
 LOSER = 0
 _LOG = f"{REQUESTS}.dispatch-log"
 
-#: The losses and foreign records, and the permitted reasons for a halt.
+#: Loss or foreign record -> the permitted reasons for a halt.
 LOSSES: dict[str, frozenset[HaltReason]] = {
     "requests deleted": frozenset({HaltReason.LOW_WATER_OUTSIDE, HaltReason.REQUESTS_LOST}),
     "fates deleted": frozenset({HaltReason.FATES_MISSING, HaltReason.DISPATCH_LOG_EMPTY}),
@@ -33,7 +33,7 @@ LOSSES: dict[str, frozenset[HaltReason]] = {
     "forged record": frozenset({HaltReason.SEQ_BROKEN}),
     "foreign record in STORE": frozenset({HaltReason.FOREIGN_RECORD}),
 }
-#: Logs that expired while no process ran (`expiry`), and the permitted reasons.
+#: The loss of logs that expired while no process ran (`expiry`), and its permitted reasons.
 LOG_EXPIRED = "log expired"
 _MAY_HALT = LOSSES | {LOG_EXPIRED: frozenset({HaltReason.DISPATCH_LOG_EMPTY, HaltReason.REQUESTS_LOST})}
 
@@ -85,10 +85,9 @@ class Losses:
         return {LOSER} if any(text.startswith(f"{reason}:") for text in why for reason in reasons) else set()
 
     def excused(self, wrong: list[str]) -> list[str]:
-        """Returns the violations that the loss does not excuse. It excuses violations about the forged record itself,
-        about requests that were read before they were deleted, and about a log that repeats `seq`. The last is
-        permitted if all deleted records were owner records without fates: the new owner continues from the `seq` of its
-        disk."""
+        """Returns the violations that the loss does not excuse. The loss excuses violations about the forged record
+        itself, and about requests that were read before they were deleted. It excuses a log that repeats `seq` if all
+        deleted records were owner records without fates: the new owner then continues from the `seq` of its disk."""
         last = self._silent_to
         counts_again = [f"O6: partition {LOSER} has seq {seq} after {last} at " for seq in range(1, last + 1)]
         excuses = {

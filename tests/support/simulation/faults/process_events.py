@@ -20,7 +20,8 @@ from support.simulation.runtime.process import Machine, SimulatedProcess
 from support.simulation.runtime.simulated_run import SimulatedRun
 
 HOUR_MS = 3_600_000
-#: Milliseconds: retention of the requests. That of the dispatch log follows the rule: this, plus a segment and an hour.
+#: Milliseconds: the retention of the requests. By the product's rule, the dispatch log is kept longer: by a segment and
+#: an hour.
 RETENTION_MS = int(1.5 * HOUR_MS)
 LOG_RETENTION_MS = RETENTION_MS + 2 * HOUR_MS
 _PAGE_BYTES = 4_096
@@ -111,7 +112,7 @@ class RunEvents:
         self._damage_wheels(machine)
 
     def _damage_wheels(self, machine: Machine) -> None:
-        """Makes pages of the mapped files old, as a power failure may."""
+        """Deletes, truncates or zeroes the wheel files, or leaves them unchanged, as a power failure may."""
         for wheel in sorted(machine.directory.glob(f"**/{WHEEL_NAME}")):
             content = bytearray(wheel.read_bytes())
             how = self.random.choice(["whole", "gone", "short", "zeroed", "torn", "torn"])
@@ -121,7 +122,7 @@ class RunEvents:
                 wheel.write_bytes(content[: len(content) // 2])
             elif how == "zeroed":
                 wheel.write_bytes(bytes(len(content)))
-            elif how == "torn":  # the first page was written, the others were not
+            elif how == "torn":  # only the first page was written
                 wheel.write_bytes(content[:_PAGE_BYTES] + bytes(len(content) - _PAGE_BYTES))
 
     def stop(self) -> None:
@@ -149,7 +150,7 @@ class RunEvents:
         self.run.broker.skew_ms += self.random.choice([-10_000.0, -500.0, 500.0, 10_000.0])
 
     def step_broker_clock_far(self) -> None:
-        """Sets the cluster's clock wrong by almost an hour, and corrects it some time later."""
+        """Moves the cluster's clock by almost an hour, and back some time later."""
         if self._clock_ahead_ms:
             return
         run = self.run
@@ -169,7 +170,7 @@ class RunEvents:
             self.run.lose_disk(process.machine)
 
     def put_old_disk_back(self) -> None:
-        """Makes a backup of a machine's disk now. Some time later, stops the machine and restores it."""
+        """Makes a backup of a machine's disk. Some time later, stops the machine and restores the backup."""
         machine, run = self._machine(), self.run
         copies = run.disks.backup(machine.directory)
 
@@ -200,7 +201,8 @@ class RunEvents:
         run.time.at(run.time.now_ms + for_ms, back)
 
     def shrink_target(self) -> None:
-        """Makes a target accept only very small records for some time; cached metadata does not show this."""
+        """Makes a target accept only very small records for some time; the sidecar's cached settings do not show
+        this."""
         run, config = self.run, self.run.broker.topics["orders"].config
         run.reached["target shrunk"] += 1
         config["max.message.bytes"] = "90"
@@ -222,8 +224,8 @@ class RunEvents:
         run.time.at(run.time.now_ms + for_ms, lambda: denied.discard("orders"))
 
     def let_stranger_in(self) -> None:
-        """Opens a transaction of a foreign client for some time, on one of Postdate's logs or on a target. It commits
-        only on a target."""
+        """Opens a transaction of a foreign client for some time, on one of Postdate's logs or on a target. The client
+        commits it only on a target."""
         run = self.run
         own = [f"{REQUESTS}.dispatch-log"] * 3 if self.theme == "stranger" else [f"{REQUESTS}.dispatch-log"]
         name = self.random.choice([REQUESTS, *own, "orders"])
@@ -243,7 +245,8 @@ class RunEvents:
         run.time.at(run.time.now_ms + self.random.choice([50.0, 2_000.0, 15_000.0, 40_000.0]), leave)
 
     def let_stranger_in_and_kill(self) -> None:
-        """Opens a foreign transaction and kills owners: the next owner must not miss records after the LSO."""
+        """Opens a foreign transaction and kills owners: the next owner must not miss records after the last stable
+        offset."""
         self.let_stranger_in()
         for wait_ms in (500.0, 4_000.0):
             self.run.time.at(self.run.time.now_ms + wait_ms, self.kill)
@@ -259,32 +262,32 @@ class RunEvents:
         transactions.away_until_ms = self.run.time.now_ms + self.random.choice([300.0, 5_000.0, 14_000.0])
 
     def outage(self) -> None:
-        """Kills all processes and lets a long time pass, retention included, but never so long that needed requests are
-        deleted."""
+        """Kills all processes, and lets a long time pass and retention delete records, but no requests that are still
+        needed."""
         if not self.at_peace:
             self.run.reached["outage"] += 1
             self.let_time_pass(self.random.choice([0.3, 1.0]) * HOUR_MS)
 
     def _may_expire(self, index: int) -> bool:
-        """True if retention would delete no request that the dispatch log shows as needed. Otherwise a shard would
-        rightly halt."""
+        """True if retention would delete no request that is needed according to the dispatch log. If it did, the shard
+        would rightly halt."""
         broker = self.run.broker
         start = broker.topics[REQUESTS].logs[index].first_since(broker.now_ms() - RETENTION_MS)
         records = committed(broker, f"{REQUESTS}.dispatch-log", index)
         if not records or records[-1].timestamp_ms < broker.now_ms() - LOG_RETENTION_MS:
-            return False  # the last fate is never deleted, since an idle shard writes heartbeats
+            return False  # an idle shard writes heartbeats, so retention never deletes the last record
         return start <= _low_water(records)
 
     def hand_over(self, machine: Machine) -> None:
-        """Lets a new process die soon. If it reads many requests at once, it dies after it has ingested some. If it
-        reads them one by one, it dies after it has committed the fates of some. So the next owner has ingested more
-        requests than have ended, and only part of those have ended."""
+        """Lets a new process die soon. If its machine reads many requests at once, it dies after it has ingested some.
+        If its machine reads one at a time, it dies after it has committed some fates. So a later owner finds fates for
+        only part of the requests that it has ingested."""
         run, steps = self.run, ["ingest.written"]
         if run.machines.index(machine) % 2 == 0:
             steps = ["dispatch.committed", "dispatch.written"]
         step = self.random.choice(steps)
         run.ambushes[step, run.reached[step] + self.random.choice([1, 2, 2, 3, 4])] = "kill"
-        if self.random.random() < 0.08:  # the process has taken over with its index; now its disk is lost
+        if self.random.random() < 0.08:  # the disk is lost after the takeover with its index
             run.ambushes["takeover.owned", run.reached["takeover.owned"] + 1] = "burn"
 
     def let_time_pass(self, wait_ms: float) -> None:
@@ -308,12 +311,12 @@ class RunEvents:
                 self.run.reached["requests deleted"] += 1
 
     def compact_store(self) -> None:
-        """Compacts the store topic, except its active segment."""
+        """Compacts the store topic except its active segment."""
         gone = self.run.broker.compact(_STORE, self.random.choice([0, 1, 5]))
         self.run.reached["store compacted"] += gone > 0
 
     def empty_out(self) -> None:
-        """Deletes the requests that are not needed, and loses all disks: only Kafka has the remaining state."""
+        """Deletes the requests that are not needed, and loses all disks: the only remaining state is in Kafka."""
         if self.at_peace:
             return
         self.delete_requests()

@@ -1,8 +1,8 @@
-"""Faults of one target, while nothing else has a fault; and the oracle that no other target is late.
+"""Faults of one target in runs without other faults; and the oracle that messages for another target are not late.
 
-One target, `orders`, refuses records, accepts few of them, or is deleted. It gets a steady load, as `mails` does, and a
-burst. Each message for `mails` must leave within seconds of its due time. Each message for `orders` must end in a way
-that its own fault permits.
+One target, `orders`, refuses records, accepts few of them, or is deleted. It gets a burst besides a steady load;
+`mails` gets only a steady load. Each message for `mails` must leave within seconds of its due time. Each message for
+`orders` must end in a way that the fault permits.
 
 Thread rule: one thread; an event never waits, it only changes the state of the run.
 """
@@ -21,10 +21,10 @@ from support.simulation.requests.traffic import REQUESTS, TARGETS, SimulatedRequ
 from support.simulation.runtime.simulated_run import SimulatedRun
 
 BAD, GOOD = "orders", "mails"
-#: Milliseconds: the maximum lateness of a message for a target without a fault while another has one: some transactions
-#: that time out after two seconds each, and one look-up.
+#: Milliseconds: the maximum lateness of a message for the target without a fault. It covers some transactions that time
+#: out after two seconds each, and one look-up.
 LATE_MS_MAX = 10_000
-#: The number of messages for the bad target that are due at once; usually fewer than a shard keeps as suspects.
+#: The numbers of messages in a burst for the bad target; usually fewer than a shard keeps as suspects.
 BURSTS = (30, 100, 300)
 BURST_MANY, BURST_MANY_SHARE = 1_200, 0.04
 #: The records per second that a slow target accepts.
@@ -85,7 +85,7 @@ class TargetEvents:
         return [*troubles, self.delete, self.delete_for_long]
 
     def refuse_all(self, for_ms: float) -> None:
-        """Refuses every record, as by a schema that the broker checks."""
+        """Refuses every record, like a broker that checks a schema."""
         self._misbehave("target refuses all", for_ms, Misbehaviour(self._run.time, lambda _: True))
         self._reasons = frozenset({Reason.RECORD_REFUSED})
 
@@ -95,7 +95,7 @@ class TargetEvents:
         self._reasons, self._may_be_dead = frozenset({Reason.RECORD_REFUSED}), lambda request: _is_fifth(request.value)
 
     def take_few(self, for_ms: float) -> None:
-        """Accepts some records per second; the others time out. The target is slow but available, so no message may
+        """Accepts a few records per second; the others time out. The target is slow but available, so no message may
         become a dead letter."""
         per_second = self._random.choice(PER_SECOND)
         self._misbehave("target slow", for_ms, Misbehaviour(self._run.time, per_second=per_second))
@@ -151,7 +151,7 @@ class TargetEvents:
                     request.dead |= self._reasons
 
     def judge(self, outcome: JudgedOutcome, late: frozenset[str]) -> None:
-        """Checks O13: the messages for each of these targets left within seconds of their due times."""
+        """Checks O13: the messages for the targets in `late` left within seconds of their due times."""
         latest = 0
         for request in self._requests:
             origin = (request.part.index, request.offset)

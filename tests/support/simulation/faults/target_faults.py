@@ -1,7 +1,7 @@
-"""The faults of targets: when, and for which machine. Only these excuse a dead letter that blames its target.
+"""Records the faults of targets: the target or machine, the beginning and end, and the reason of the dead letters that
+the fault permits.
 
-Each fault is recorded here: its target or its machine, its beginning and end, and the reason of the dead letters that
-it permits. A dead letter that no fault explains, for its own target, machine and time, is a violation.
+Any other dead letter for such a reason is a violation.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ UNKNOWN: Final = "unknown-target"
 TOO_LARGE: Final = "too-large"
 UNAUTHORIZED: Final = "unauthorized"
 
-#: Milliseconds: how long after the end of a fault a message may still end because of it: until its process has looked
-#: the target up again, at the latest after the longest interval between look-ups, and has ended a transaction. A size
-#: limit is trusted for 30 s.
+#: Milliseconds: how long after the end of a fault a message may still become a dead letter because of it. The process
+#: must first look up the target, at the latest after the longest interval between look-ups, and end a transaction. It
+#: trusts a size limit for 30 s.
 _LINGERS_MS: Final = {UNAVAILABLE: 15_000.0, UNKNOWN: 15_000.0, UNAUTHORIZED: 15_000.0, TOO_LARGE: 45_000.0}
 
 
@@ -38,8 +38,8 @@ class Troubles:
 
     def __init__(self, time: SimTime) -> None:
         self.clocks_are_true = True
-        """False if a clock runs fast, or the broker's clock was stepped: then it is unknown how long a message has
-        waited."""
+        """False if a clock runs fast or the broker's clock was stepped: the time for which a message has waited is then
+        unknown."""
         self._time = time
         self._noted: list[_Trouble] = []
         self._left: dict[tuple[int, int], tuple[float, str]] = {}
@@ -60,7 +60,8 @@ class Troubles:
         self._left[partition, offset] = self._time.now_ms, machine
 
     def explain(self, reason: str, target: str, partition: int, offset: int) -> bool:
-        """True if a fault explains the dead letter at this offset, with this reason and target."""
+        """True if a fault explains the dead letter at this offset: its reason, its target, the machine that wrote it,
+        and the time."""
         at_ms, machine = self._left[partition, offset]
         return any(
             trouble.reason == reason

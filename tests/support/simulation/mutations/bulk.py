@@ -1,6 +1,6 @@
 """Mutations: safeguards of bulk controls.
 
-As in `mutations`, whose table lists them.
+The table in `mutation` includes these.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _only_the_sweep_ends(_: SimulatedRun) -> Iterator[None]:
 
 
 def _open_before_it_is_read(_: SimulatedRun) -> AbstractContextManager[object]:
-    """Messages leave although the log shows a bulk control that is not read yet."""
+    """Messages leave although the log contains a bulk control that the owner has not read yet."""
     return patch.object(dispatcher, "are_ahead", lambda rows, next_request: False)
 
 
@@ -64,7 +64,7 @@ def _later_controls_act(_: SimulatedRun) -> AbstractContextManager[object]:
 
 @contextmanager
 def _counted_from_zero(_: SimulatedRun) -> Iterator[None]:
-    """Each owner counts from zero."""
+    """Each owner begins the count of a bulk control at zero."""
     honest = apply_fates._bulk_progress
 
     def progress(overlay: IndexOverlay, fate: BulkProgress, next_request: int) -> None:
@@ -102,7 +102,7 @@ def _without_mover(entry: Entry, due_ms: int, control: int, left_ms: int) -> Ent
 
 
 def _moved_again(_: SimulatedRun) -> AbstractContextManager[object]:
-    """A bulk control selects a message again that it has moved."""
+    """A bulk control selects messages again that it has already moved."""
     honest = Bulk.moved
 
     def moved(self: Bulk, entry: Entry, now_ms: int) -> Entry:
@@ -140,7 +140,7 @@ def _moves_not_replayed(_: SimulatedRun) -> AbstractContextManager[object]:
     return patch.object(apply_fates, "_change_entry", change)
 
 
-#: Name -> mutation, and the theme of the schedules that must detect it.
+#: Name -> the mutation, and the theme of the runs that must detect it.
 BULK_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "bulk: only the sweep ends messages": (_only_the_sweep_ends, BULK),
     "bulk: messages leave before it is read": (_open_before_it_is_read, BULK),

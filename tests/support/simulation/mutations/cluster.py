@@ -1,6 +1,6 @@
-"""Mutations: safeguards against faults of the cluster; the schedules of the named theme must detect each.
+"""Mutations: safeguards against faults of the cluster.
 
-They patch the simulated client, so they fit whatever code calls it.
+They patch the simulated client, so they do not depend on the code that calls it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from support.simulation.themes import ENDS, STAMPS
 
 
 def _abort_settles(_: SimulatedRun) -> AbstractContextManager[object]:
-    """After an abort the producer is always used again: a late commit ends the next transaction."""
+    """After an abort the producer is always used again: a late commit then ends the next transaction."""
     honest = SimTransactionalProducer.abort
 
     def abort(self: SimTransactionalProducer) -> None:

@@ -1,6 +1,6 @@
 """Mutations: the rules of fates, marks, STORE, the gate, the clock, and holds.
 
-As in `mutations`, whose table lists them. The names in brackets are those of the model that refutes the same mutation.
+The table in `mutation` includes these. A name such as (M14) is the same mutation of a model of the protocol.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ Mutation = Callable[[SimulatedRun], AbstractContextManager[object]]
 
 
 def _moves_undone(_: SimulatedRun) -> AbstractContextManager[object]:
-    """Rule 3: `moved` is applied even if its control was already read: an earlier one undoes a later one (M14).
+    """Rule 3: a fate `moved` is applied even if its control was already read: an earlier move undoes a later one (M14).
 
-    That contradicts the index, which would be rebuilt. So contradictions are ignored as well.
+    The fate then contradicts the index, which would be rebuilt. So the mutation also ignores contradictions.
     """
     honest = apply_fates._change_entry
 
@@ -56,7 +56,7 @@ def _moves_undone(_: SimulatedRun) -> AbstractContextManager[object]:
 
 
 def _marks_overwritten(_: SimulatedRun) -> AbstractContextManager[object]:
-    """Rule 5: the last mark of a request replaces the earlier ones (M4)."""
+    """Rule 5: the last mark of a request replaces its earlier marks (M4)."""
     honest = apply_fates._mark
 
     def mark(overlay: IndexOverlay, fate: Fate) -> None:
@@ -77,7 +77,7 @@ def _unmarked(name: str) -> Mutation:
 
 
 def _marked_is_skipped(_: SimulatedRun) -> AbstractContextManager[object]:
-    """A stored request counts as ended when it is read (M22)."""
+    """A request whose mark states that it is stored counts as ended when it is read (M22)."""
     honest = apply_requests.apply_request
 
     def request(overlay: IndexOverlay, record: Record, read: Any) -> int:
@@ -91,7 +91,7 @@ def _marked_is_skipped(_: SimulatedRun) -> AbstractContextManager[object]:
 
 
 def _first_due_only(_: SimulatedRun) -> AbstractContextManager[object]:
-    """Fates are looked up under the first due time: entries that were moved meanwhile are not found."""
+    """The entry of a fate is looked up under its first due time: entries that were moved since are not found."""
     honest = apply_fates.apply_fate
 
     def find(self: IndexOverlay, offset: int, first_due_ms: int | None = None) -> bytes | None:
@@ -112,7 +112,7 @@ def _gate_open(_: SimulatedRun) -> AbstractContextManager[object]:
 
 @contextmanager
 def _without(dropped: Callable[[Batch, Any], bool]) -> Iterator[None]:
-    """Transactions lack some of the records for STORE."""
+    """Transactions lack the records for STORE for which `dropped` is true."""
     honest = BatchBuilder.build
 
     def build(self: BatchBuilder, *arguments: Any, **more: Any) -> Batch:
@@ -139,7 +139,8 @@ def _moved_not_rewritten(_: SimulatedRun) -> AbstractContextManager[object]:
 
 
 def _all_of_the_store(_: SimulatedRun) -> AbstractContextManager[object]:
-    """A rebuild also takes those requests from STORE that it will find in the request topic (M17, M18)."""
+    """A rebuild takes all requests from STORE, including those that it reads again from the request topic (M17,
+    M18)."""
     honest = store_reading.apply_stored
 
     def take(index: TimerIndex, store: Partition, records: list[Record], _: int, logged_ms: int) -> None:
@@ -150,7 +151,7 @@ def _all_of_the_store(_: SimulatedRun) -> AbstractContextManager[object]:
 
 @contextmanager
 def _interrupted_rebuild(_: SimulatedRun) -> Iterator[None]:
-    """A rebuild that was interrupted while it read STORE is continued as if it had read all of it."""
+    """A rebuild that was interrupted while it read STORE continues as if it had read all of STORE."""
     honest, honest_take, honest_count = takeover.recover, store_reading.apply_stored, vars(TimerIndex)["count"].fget
     halves: list[TimerIndex] = []  # steps of several shards alternate, so the patch must distinguish the indexes
 
@@ -181,7 +182,7 @@ def _interrupted_rebuild(_: SimulatedRun) -> Iterator[None]:
 
 
 def _id_taken_away(_: SimulatedRun) -> AbstractContextManager[object]:
-    """The end of a request removes its id, although a later request has that id now."""
+    """The end of a request removes its id, even if a later request has that id by now."""
 
     def drop(self: IndexOverlay, caller_id: bytes, offset: int) -> None:
         if caller_id:
@@ -191,7 +192,7 @@ def _id_taken_away(_: SimulatedRun) -> AbstractContextManager[object]:
 
 
 def _append_time_unchecked(_: SimulatedRun) -> AbstractContextManager[object]:
-    """No check that the broker's clock did not step back between the estimate and the append (I6)."""
+    """A step back of the broker's clock between the estimate and the append is not detected (I6)."""
     honest = ShardOwnership._check
     return patch.object(
         ShardOwnership, "_check", lambda self, left, content: honest(self, left, replace(content, due_max_ms=-1))
@@ -228,7 +229,8 @@ def _late_draw(_: SimulatedRun) -> AbstractContextManager[object]:
 
 
 def _choosing(choose: Callable[..., int | None]) -> Mutation:
-    """An even spread chooses with this function, which gets the original function and its arguments."""
+    """Returns a mutation in which an even spread chooses with `choose`, which gets the original function and its
+    arguments."""
     honest = EvenSpread.choose
 
     def mutation(_: SimulatedRun) -> AbstractContextManager[object]:
@@ -263,7 +265,7 @@ def _choice_without_place(_: SimulatedRun) -> AbstractContextManager[object]:
 
 
 def _grace_from_due(_: SimulatedRun) -> AbstractContextManager[object]:
-    """Grace counts from the due time also within a window."""
+    """The grace of a message with a window counts from the due time, not from the chosen time."""
     honest = MessageRules.decide
 
     def decide(self: MessageRules, entry: Entry, *arguments: Any) -> Any:
@@ -274,7 +276,7 @@ def _grace_from_due(_: SimulatedRun) -> AbstractContextManager[object]:
     def dead_letter(self: UndeliveredEnds, batch: Batch, entry: Entry, offset: int, refusal: Any) -> None:
         before_ms = batch.due_max_ms
         honest_letter(self, batch, entry, offset, refusal)
-        # otherwise the check of the append time refuses such an end
+        # without this, the check of the append time would refuse such an end
         if entry.window is not None and entry.grace_ms >= 0:
             batch.due_max_ms = max(before_ms, entry.requested_due + entry.grace_ms + 1)
 
@@ -294,7 +296,7 @@ def _every_end_sent(_: SimulatedRun) -> AbstractContextManager[object]:
     return patch.object(apply_requests, "_catch_up", catch_up)
 
 
-#: Name -> mutation, and the theme of the schedules that must detect it.
+#: Name -> the mutation, and the theme of the runs that must detect it.
 FATE_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "rule 3: moves undone": (_moves_undone, "moves"),
     "rule 5: marks overwritten": (_marks_overwritten, "moves"),

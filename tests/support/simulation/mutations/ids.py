@@ -1,6 +1,6 @@
 """Mutations: policies for ids.
 
-As in `mutations`, whose table lists them.
+The table in `mutation` includes these.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _keep_replaces(_: SimulatedRun) -> AbstractContextManager[object]:
 
 
 def _kept_by_the_ended(_: SimulatedRun) -> AbstractContextManager[object]:
-    """A request is kept although the log shows that its survivor has ended before."""
+    """A request is kept although the log shows that its survivor had already ended."""
     return patch.object(contradictions, "_ENDED_BY_ANOTHER", frozenset({Kind.CANCELLED, Kind.REPLACED}))
 
 
@@ -57,12 +57,12 @@ def _start_not_stored(_: SimulatedRun) -> AbstractContextManager[object]:
 
 
 def _each_request_begins_a_series(_: SimulatedRun) -> AbstractContextManager[object]:
-    """The start of a series is the timestamp of the last request, so it may never become due."""
+    """The start of a series is the timestamp of its last request, so the series may never become due."""
     return patch.object(apply_requests, "_series_ms", lambda overlay, record, request, mark: record.timestamp_ms)
 
 
 def _ids_forgotten(_: SimulatedRun) -> AbstractContextManager[object]:
-    """No delivery is remembered."""
+    """No delivered id is remembered."""
     return patch.object(IndexOverlay, "remember_ids", _nothing_remembered)
 
 
@@ -71,7 +71,7 @@ def _nothing_remembered(overlay: IndexOverlay, rows: Iterable[IdRow], at_ms: int
 
 
 def _window_without_end(_: SimulatedRun) -> AbstractContextManager[object]:
-    """A delivery drops requests without a time limit."""
+    """A delivered id is remembered without a time limit, so it drops later requests at any time."""
     honest = IndexOverlay.delivered
 
     def delivered(self: IndexOverlay, caller_id: bytes, offset: int, at_ms: int) -> int:
@@ -81,7 +81,7 @@ def _window_without_end(_: SimulatedRun) -> AbstractContextManager[object]:
 
 
 def _header_not_stored(_: SimulatedRun) -> AbstractContextManager[object]:
-    """A stored message loses the header, so its delivery is not remembered."""
+    """A stored message loses its header `postdate-if-ended`, so its delivery is not remembered."""
     honest = store_records.entry_of
 
     def entry_of(stored: StoredRequest) -> Entry:

@@ -1,6 +1,6 @@
 """Mutations: the isolation of bad targets, and the rules that keep their messages from ending too early.
 
-As in `mutations`, whose table lists them.
+The table in `mutation` includes these.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Mutation = Callable[[SimulatedRun], AbstractContextManager[object]]
 
 
 def _slow_is_unavailable(_: SimulatedRun) -> AbstractContextManager[object]:
-    """A message whose target times out becomes a dead letter after its own budget, even if the target accepts
-    others."""
+    """A message whose target times out becomes a dead letter after its own retry budget, even if the target accepts
+    other messages."""
 
     def spent(self: FaultAttribution, name: str, due_ms: int, now_ms: int) -> Refusal | None:
         isolated = self._isolated.get(name)
@@ -37,7 +37,7 @@ def _slow_is_unavailable(_: SimulatedRun) -> AbstractContextManager[object]:
 
 
 def _nobody_isolated(_: SimulatedRun) -> AbstractContextManager[object]:
-    """A target that refuses records stays in the common transactions, and aborts them."""
+    """A target that refuses records is not isolated: its messages abort the common transactions."""
 
     def aborted(self: FaultAttribution, attempt: FinishedTransaction, now_ms: int) -> Finding:
         return Finding.BACK_OFF
@@ -46,7 +46,7 @@ def _nobody_isolated(_: SimulatedRun) -> AbstractContextManager[object]:
 
 
 def _budget_from_fault(_: SimulatedRun) -> AbstractContextManager[object]:
-    """The retry budget of a message does not count from its due time: a late message becomes a dead letter at once."""
+    """The retry budget does not begin at the due time of the message: a late message becomes a dead letter at once."""
 
     def spent(self: FaultAttribution, name: str, due_ms: int, now_ms: int) -> Refusal | None:
         isolated = self._isolated.get(name)
@@ -57,12 +57,13 @@ def _budget_from_fault(_: SimulatedRun) -> AbstractContextManager[object]:
 
 
 def _first_dues_forgotten(_: SimulatedRun) -> AbstractContextManager[object]:
-    """The first due time of an earlier request is forgotten: a control that names its offset finds nothing."""
+    """The first due time of an earlier request is forgotten: a control that names the request's offset finds no
+    message."""
     return patch.object(IndexOverlay, "_first_due", lambda self, offset: None)
 
 
 def _given_up_at_once(_: SimulatedRun) -> AbstractContextManager[object]:
-    """A message becomes a dead letter as soon as metadata shows its target as missing, not after the retry budget."""
+    """A message becomes a dead letter as soon as its target is missing in the metadata, not after the retry budget."""
     honest = MessageRules.decide
 
     def decide(self: MessageRules, entry: Entry, size_bytes: int, now_ms: int, *more: Any) -> Any:
@@ -74,7 +75,7 @@ def _given_up_at_once(_: SimulatedRun) -> AbstractContextManager[object]:
 
 
 def _half_the_grace(_: SimulatedRun) -> AbstractContextManager[object]:
-    """A message expires after half of its grace, by the broker's clock as well."""
+    """A message expires after half of its grace."""
 
     def halved(raw: bytes) -> Entry:
         entry = decode_entry(raw)
@@ -84,7 +85,7 @@ def _half_the_grace(_: SimulatedRun) -> AbstractContextManager[object]:
 
 
 def _parked_ones_overtaken(_: SimulatedRun) -> AbstractContextManager[object]:
-    """A message leaves although earlier ones of its target are still parked."""
+    """A message leaves although earlier messages for its target are still parked."""
     return patch.object(Parking, "precedes", lambda *_: False)
 
 

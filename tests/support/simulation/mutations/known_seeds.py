@@ -1,8 +1,8 @@
-"""For each mutation that the first seeds do not detect, a seed that does. It is tried first, since the search for some
-mutations takes dozens of runs.
+"""A seed for each mutation that the first seeds do not detect. It is tried first, since the search for some mutations
+takes dozens of runs.
 
-An entry only saves time. If a change of the runs has made it wrong, or if there is none, the search tries all
-seeds. `python -m support.simulation.mutations.known_seeds` searches without this table and prints a new one.
+An entry only saves time. If a mutation has no entry, or a changed simulation has made the entry wrong, the search tries
+all seeds. `python -m support.simulation.mutations.known_seeds` searches without this table and prints a new one.
 """
 
 from __future__ import annotations

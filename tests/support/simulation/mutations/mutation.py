@@ -1,8 +1,7 @@
 """The sidecar with one safeguard removed: the simulation must detect each of these mutations.
 
-Every mutation is a patch that lasts for one run; the shipped code contains no hooks for it. If another safeguard
-has the same effect (a recycled producer fences again, and then the log decides), both are removed, and the name states
-what remains.
+Every mutation is a patch that lasts for one run; the shipped code contains no hooks for it. If a second safeguard has
+the same effect, the mutation removes both. For example, a recycled producer fences again, and then the log decides.
 """
 
 from __future__ import annotations
@@ -56,13 +55,13 @@ Mutation = Callable[[SimulatedRun], AbstractContextManager[object]]
 
 
 def _no_marks(_: SimulatedRun) -> AbstractContextManager[object]:
-    """Fates of requests that are not ingested yet are forgotten."""
+    """Fates are forgotten if their requests are not ingested yet."""
     return patch.object(apply_fates, "_mark", lambda overlay, fate: None)
 
 
 def _stable_end_as_bound(_: SimulatedRun) -> AbstractContextManager[object]:
     """Recovery reads to the last stable offset, and the first transaction does not verify this bound: an open foreign
-    transaction hides the records that were committed after its start."""
+    transaction hides records that were committed after it began."""
     honest = takeover.bound
     stack = ExitStack()
     stack.enter_context(patch.object(BoundCheck, "verify", lambda self, offset: None))
@@ -141,17 +140,18 @@ def _unknown_as_done(_: SimulatedRun) -> AbstractContextManager[object]:
 
 
 def _no_recycle(_: SimulatedRun) -> AbstractContextManager[object]:
-    """A producer whose last transaction ended suspiciously is used again: a late EndTxn ends the next transaction."""
+    """A producer whose last transaction ended suspiciously is used again: a late EndTxn then ends the next
+    transaction."""
     return patch.object(SimTransactionalProducer, "settle", lambda self: True)
 
 
 def _id_of_instance(_: SimulatedRun) -> AbstractContextManager[object]:
-    """The transactional id names the process: it fences only itself, and an older owner continues to commit."""
+    """The transactional id names the process: a new owner does not fence the older owner, which continues to commit."""
     return patch.object(ShardContext, "transactional_id", property(lambda self: f"postdate/{self.instance}"))
 
 
 def _id_of_deployment(_: SimulatedRun) -> AbstractContextManager[object]:
-    """One transactional id for all shards: they fence each other."""
+    """All shards have the same transactional id: they fence each other."""
     return patch.object(ShardContext, "transactional_id", property(lambda self: "postdate"))
 
 
@@ -167,7 +167,8 @@ def _wheel_unchecked(_: SimulatedRun) -> AbstractContextManager[object]:
 
 @contextmanager
 def _cancel_answered_early(run: SimulatedRun) -> Iterator[None]:
-    """A cancel is answered when it is read: another owner may deliver before its transaction is committed."""
+    """A cancel gets its verdict when it is read: another owner may deliver the message before the transaction of the
+    cancel is committed."""
     honest = apply_requests.apply_request
     honest_answer = VerdictWriter.to_control
 
@@ -199,14 +200,14 @@ def _controls_apart(_: SimulatedRun) -> AbstractContextManager[object]:
 
 @contextmanager
 def _one_entry_too_many(_: SimulatedRun) -> Iterator[None]:
-    """Rule 1: key 0 may have one entry more than fits into a dispatch-log record."""
+    """Rule 1: key 0 may have one more entry than fits into a dispatch-log record."""
     with patch.object(ingest, "ENDING_ENTRIES_MAX", 5_000), patch.object(batch_limit, "ENDING_ENTRIES_MAX", 5_000):
         yield
 
 
 @contextmanager
 def _careless_pieces(run: SimulatedRun) -> Iterator[None]:
-    """Rule 1: key 0 is isolated, and split after any entry, even if later ones act on it."""
+    """Rule 1: key 0 is isolated, and split after any entry, even if later entries act on that entry."""
 
     def piece(offsets: Sequence[int], acts_on: Sequence[int], most: int) -> list[int]:
         return list(range(min(len(offsets), most)))
@@ -217,13 +218,13 @@ def _careless_pieces(run: SimulatedRun) -> Iterator[None]:
 
 @contextmanager
 def _messages_beside_controls(run: SimulatedRun) -> Iterator[None]:
-    """Rule 4: key 0 is isolated, and messages leave although an entry under it acts on them."""
+    """Rule 4: key 0 is isolated, and messages leave although an entry under key 0 acts on them."""
     with key_zero_in_pieces(run), patch.object(OwnTopicsFilter, "takes", lambda self, *_: self.own_left is None):
         yield
 
 
 def _decided_early(_: SimulatedRun) -> AbstractContextManager[object]:
-    """Rule 2: a reschedule is answered with `moved`, even if its message has ended meanwhile."""
+    """Rule 2: a reschedule gets the fate `moved` even if its message has already ended."""
     honest = UndeliveredEnds._apply
 
     def decide(self: UndeliveredEnds, batch: Batch, overlay: IndexOverlay, entry: Entry, offset: int) -> None:
@@ -248,7 +249,7 @@ def _messages_first(_: SimulatedRun) -> AbstractContextManager[object]:
 
 
 def _rates_overtaken(_: SimulatedRun) -> AbstractContextManager[object]:
-    """A message that waits for the rate of its target is overtaken by later ones that find the rate not used up."""
+    """Later messages overtake a message that waits for the rate of its target, if the rate permits messages again."""
     honest = TargetRates.admits
 
     def admits(self: TargetRates, target: str, key: bytes, sent: Mapping[str, int]) -> bool:
@@ -264,7 +265,7 @@ def _rates_overtaken(_: SimulatedRun) -> AbstractContextManager[object]:
     return patch.object(TargetRates, "admits", admits)
 
 
-#: The name of each mutation -> the mutation, and the theme of the runs that must detect it.
+#: Name -> the mutation, and the theme of the runs that must detect it.
 MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "no T marks": (_no_marks, ""),
     "LSO as the bound, not verified": (_stable_end_as_bound, "stranger"),

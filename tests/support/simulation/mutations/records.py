@@ -1,6 +1,6 @@
 """Mutations: the content of delivered records, and the interpretation of requests.
 
-As in `mutations`, whose table lists them.
+The table in `mutation` includes these.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _with_headers(change: Callable[[Headers], Headers]) -> Mutation:
 
 
 def _partition_ignored(_: SimulatedRun) -> AbstractContextManager[object]:
-    """Every message goes to the first partition of its target, whatever its key."""
+    """Every message goes to the first partition of its target, independently of its key."""
     honest = BatchBuilder._deliver
 
     def deliver(self: BatchBuilder, batch: Batch, entry: Entry, offset: int) -> bool:
@@ -52,7 +52,7 @@ def _partition_ignored(_: SimulatedRun) -> AbstractContextManager[object]:
 
 
 def _stored_overtaken(_: SimulatedRun) -> AbstractContextManager[object]:
-    """A transaction that stores a due message delivers later ones of its target."""
+    """A transaction that stores a due message delivers later messages of its target."""
     honest = Batch.store
 
     def store(self: Batch, key: bytes, size_bytes: int, entry: Entry) -> None:
@@ -75,7 +75,7 @@ def _reversed(_: SimulatedRun) -> AbstractContextManager[object]:
 
 
 def _fates_by_first_due(_: SimulatedRun) -> AbstractContextManager[object]:
-    """A fate finds its entry only under the first due time that its writer saw, or in `places`."""
+    """A fate finds its entry only under the first due time that the writer of the fate saw, or in `places`."""
     honest = IndexOverlay.find
 
     def find(
@@ -94,7 +94,7 @@ def _fates_by_first_due(_: SimulatedRun) -> AbstractContextManager[object]:
 
 
 def _acts_on_what_follows(_: SimulatedRun) -> AbstractContextManager[object]:
-    """A control may act on a later request."""
+    """A control may act on requests that come after it."""
 
     def acts_on(overlay: IndexOverlay, offset: int, request: Request) -> tuple[int, bytes | None]:
         at = overlay.pending_id(request.id) if request.id else None
@@ -104,7 +104,7 @@ def _acts_on_what_follows(_: SimulatedRun) -> AbstractContextManager[object]:
 
 
 def _attempt_not_raised(_: SimulatedRun) -> AbstractContextManager[object]:
-    """A return is redelivered with its own attempt number, which is not increased."""
+    """The redelivery of a return has the attempt number of the return, not the next one."""
     honest = returns.schedule_return
 
     def schedule(rules: Any, request: Request, *more: Any) -> Request:
@@ -117,7 +117,7 @@ def _attempt_not_raised(_: SimulatedRun) -> AbstractContextManager[object]:
 
 
 def _last_policy_counts(_: SimulatedRun) -> AbstractContextManager[object]:
-    """A return uses the newest policy of its name, not the one that applied when it was accepted."""
+    """A return uses the newest policy of its name, not the policy that applied when the return was accepted."""
 
     def newest(rows: PolicyRows) -> NamedPolicies:
         return NamedPolicies((0, name, text) for name, text in {name: text for _, name, text in rows}.items())
@@ -130,7 +130,7 @@ def _policies_not_replayed(_: SimulatedRun) -> AbstractContextManager[object]:
     return patch.object(IndexOverlay, "learn_policies", lambda self, rows: None)
 
 
-#: Name -> mutation, and the theme of the schedules that must detect it.
+#: Name -> the mutation, and the theme of the runs that must detect it.
 RECORD_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "all headers of messages dropped": (_with_headers(lambda own: []), ""),
     "two headers swapped": (_with_headers(lambda own: [*own[1::-1], *own[2:]]), ""),

@@ -1,6 +1,6 @@
 """Mutations: the responses that a recovery trusts, its halts, and the state that it keeps.
 
-As in `mutations`, whose table lists them.
+The table in `mutation` includes these.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Mutation = Callable[[SimulatedRun], AbstractContextManager[object]]
 
 
 def _bound_not_verified(_: SimulatedRun) -> AbstractContextManager[object]:
-    """The end of the dispatch log that a deposed leader reports is trusted: later fates are missed."""
+    """The owner trusts the end of the dispatch log that a deposed leader reports: later fates are missed."""
     return patch.object(BoundCheck, "verify", lambda self, offset: None)
 
 
@@ -36,7 +36,7 @@ def _halts_at_once(_: SimulatedRun) -> AbstractContextManager[object]:
 
 
 def _stall_halts(_: SimulatedRun) -> AbstractContextManager[object]:
-    """A log that is unreadable for some time halts the shard."""
+    """The shard halts if a log is unreadable for some time."""
     honest = dispatch_tail._batches
 
     def batches(*arguments: Any) -> Generator[list[Record], None, None]:
@@ -51,12 +51,14 @@ def _stall_halts(_: SimulatedRun) -> AbstractContextManager[object]:
 
 
 def _nothing_missed(_: SimulatedRun) -> AbstractContextManager[object]:
-    """An index is trusted after its dispatch log has expired, although another owner may have ended its entries."""
+    """After the dispatch log has expired, an index is always trusted, although another owner may have ended its
+    entries."""
     return patch.object(takeover, "_has_missed", lambda *_: False)
 
 
 def _all_missed(_: SimulatedRun) -> AbstractContextManager[object]:
-    """An index is dropped after its dispatch log has expired, even if only an aborted transaction is gone."""
+    """After the dispatch log has expired, an index is never trusted, even if the log lost only an aborted
+    transaction."""
 
     def has_missed(ctx: ShardContext, bounded: takeover.Bounded, progress: TakeoverProgress) -> bool:
         seen = progress.index.checkpoint.next_dispatch

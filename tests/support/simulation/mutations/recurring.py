@@ -1,6 +1,6 @@
 """Mutations: the rules of recurring schedules.
 
-As in `mutations`, whose table lists them.
+The table in `mutation` includes these.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Mutation = Callable[[SimulatedRun], AbstractContextManager[object]]
 
 
 def _store_not_rewritten(_: SimulatedRun) -> AbstractContextManager[object]:
-    """An occurrence does not rewrite the record of STORE: a rebuild begins at an earlier one."""
+    """An occurrence does not rewrite the record in STORE: a rebuilt schedule continues from an earlier occurrence."""
     honest = BatchBuilder._continue_schedule
 
     def continue_schedule(self: BatchBuilder, batch: Batch, *arguments: Any) -> bool:
@@ -45,7 +45,7 @@ def _store_not_rewritten(_: SimulatedRun) -> AbstractContextManager[object]:
 
 
 def _marks_without_number(_: SimulatedRun) -> AbstractContextManager[object]:
-    """A mark does not keep the number of the next occurrence."""
+    """A mark lacks the number of the next occurrence."""
     honest = apply_fates._mark
 
     def mark(overlay: IndexOverlay, fate: Fate) -> None:
@@ -84,7 +84,7 @@ def _without_tombstone(_: SimulatedRun) -> AbstractContextManager[object]:
 
 
 def _unrecorded(kind: type[Fate]) -> Mutation:
-    """A control is applied in the index and in STORE, but no fate of this kind names it."""
+    """A control is applied in the index and in STORE, but the log gets no fate of this kind for it."""
     honest = UndeliveredEnds._apply
 
     def act(self: UndeliveredEnds, batch: Batch, *arguments: Any) -> None:
@@ -95,7 +95,7 @@ def _unrecorded(kind: type[Fate]) -> Mutation:
 
 
 def _marks_without(kind: type[Fate]) -> Mutation:
-    """A mark does not keep the content of fates of this kind."""
+    """A mark lacks the content of fates of this kind."""
     honest = apply_fates._mark
 
     def mark(overlay: IndexOverlay, fate: Fate) -> None:
@@ -106,7 +106,7 @@ def _marks_without(kind: type[Fate]) -> Mutation:
 
 
 def _store_without(field: str) -> Mutation:
-    """The record of STORE does not keep this field."""
+    """The record in STORE lacks this field."""
     honest = store_records.stored_of
 
     def stored_of(entry: Entry, offset: int) -> StoredRequest:
@@ -116,7 +116,7 @@ def _store_without(field: str) -> Mutation:
 
 
 def _skipped_at_once(_: SimulatedRun) -> AbstractContextManager[object]:
-    """Occurrences in a pause are skipped at their times, not after the resume."""
+    """Occurrences in a pause are skipped when they are due, not after the resume."""
     honest, stack = pauses.pauses_of, ExitStack()
 
     def ended(switches: Switches) -> list[Pause]:
@@ -128,7 +128,7 @@ def _skipped_at_once(_: SimulatedRun) -> AbstractContextManager[object]:
 
 
 def _resume_ends_no_pause(_: SimulatedRun) -> AbstractContextManager[object]:
-    """A pause ends when its resume is read: occurrences within it are delivered late."""
+    """A pause is forgotten when its resume is read: the occurrences within the pause are delivered late."""
     honest = pauses.settled
 
     def settled(switches: Switches, nominal_ms: int, *more: Switch) -> Switches:
@@ -153,7 +153,7 @@ def _completed_with_extras(_: SimulatedRun) -> AbstractContextManager[object]:
 
 
 def _one_time_of_a_backfill_replayed(_: SimulatedRun) -> AbstractContextManager[object]:
-    """Recovery takes a delivery of another owner for the last one of its backfill."""
+    """Recovery treats every delivery for a backfill by another owner as the last delivery of that backfill."""
     honest = recurrences.after_fates
 
     def after_fates(following: Next, *fates: Occurred | Skipped | ExtraFate) -> Next:

@@ -1,1 +1,1 @@
-"""Judges of a run: the expected outcome, the invariants of each step, and the situations that it reached."""
+"""Judges of a run: they check its outcome, the invariants of each step, and the situations that it reached."""

@@ -1,8 +1,8 @@
 """The oracles of controls: verdicts are true, and a cancel or a replacement that came in time has taken effect.
 
-In time means: it was written before the message was due. Also, the process that delivered the message had read it, or
-took over after it was written, with a gate that waits for it. The check is skipped if the broker's clock was stepped,
-or if the processes interpret the requests of the id differently.
+A control came in time if it was written before the message was due, and if the process that delivered the message knew
+it: the process had read the control, or took over after it was written, with a gate that waits for it. The check is
+skipped if the broker's clock was stepped, or if the processes interpret the requests of the id differently.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def judge_in_time(outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: R
 
 
 def _is_plain(traffic: SimulatedTraffic, readings: Readings, request: SimulatedRequest) -> bool:
-    """True if all processes interpret the request, and all others with its id, in the same way."""
+    """True if all processes interpret each request with the id of this one in the same way."""
     return readings.is_certain(request) and all(
         readings.is_certain(other) for other in traffic.of_id(request) if other.action == "schedule"
     )
@@ -60,8 +60,8 @@ def _is_plain(traffic: SimulatedTraffic, readings: Readings, request: SimulatedR
 def _enders(
     outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, request: SimulatedRequest
 ) -> list[SimulatedRequest]:
-    """Returns the requests that end this one if it is still pending when they are read. A schedule that is refused or
-    dropped replaces nothing."""
+    """Returns the later requests that end this one if it is still pending when they are read. A request that is refused
+    or dropped replaces no message."""
     found: list[SimulatedRequest] = []
     latest = True  # no later request has scheduled its id
     for other in traffic.followers(request):

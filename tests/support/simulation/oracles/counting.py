@@ -1,4 +1,4 @@
-"""Counts important situations while the sidecar's code runs: those in `situations` that are not visible elsewhere.
+"""Counts the situations of `situations` that are visible only while the sidecar's code runs.
 
 The wrapped functions behave as before.
 """
@@ -58,7 +58,7 @@ def counted(run: SimulatedRun) -> Iterator[None]:
 
 
 def _fates(run: SimulatedRun) -> Callable[[IndexOverlay, Fate, int], None]:
-    """Counts how recovery treats each fate that it reads."""
+    """Counts the ways in which recovery treats the fates that it reads."""
     honest = apply_fates.apply_fate
 
     def apply_fate(overlay: IndexOverlay, fate: Fate, next_request: int) -> None:

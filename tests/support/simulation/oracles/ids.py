@@ -1,10 +1,10 @@
-"""The oracles of policies for ids: which request survives, and when a series of debounced requests is due.
+"""The oracles of policies for ids: the surviving request, and the due time of a series of debounced requests.
 
-A `kept` or `replaced` names the survivor, a request of the same id. A kept request ends no later than its survivor. A
-request with `keep` is kept as long as an earlier one is pending. The start of a series is the timestamp of its first
-request, by the chain of `replaced`. A request that only some processes accept is part of the series if the log shows
-this. A request with `drop` is dropped if and only if another one with `drop` and the same id was delivered before,
-within the window before its timestamp.
+The fates `kept` and `replaced` name the survivor, a request of the same id. A kept request ends no later than its
+survivor. A request with `keep` is kept as long as an earlier request of its id is pending. The chain of `replaced`
+leads to the first request of a series, whose timestamp is the start of the series. A request that only some processes
+accept is part of the series if the log shows this. A request with `drop` is dropped if and only if another request with
+`drop` and the same id was delivered within the window before its timestamp.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ def _drop_complaint(
 def _judge_repeated(
     outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, origin: Origin, request: SimulatedRequest
 ) -> None:
-    """Adds a violation if a request with `drop` was delivered although another one with its id had been delivered
-    within the window."""
+    """Adds a violation if a request with `drop` was delivered although another request with `drop` and its id had been
+    delivered within the window."""
     for other in traffic.of_id(request):
         at = (origin[0], other.offset)
         is_before = other.offset < request.offset and other.drops and outcome.final(at) == "delivered"
@@ -117,8 +117,8 @@ def _judge_repeated(
 def _judge_accepted(
     outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, origin: Origin, request: SimulatedRequest
 ) -> None:
-    """Adds a violation if a request with `keep` was not kept although an earlier one was delivered by a process that
-    had read both."""
+    """Adds a violation if a request with `keep` was not kept although a process that had read it delivered an earlier
+    request of its id."""
     group = [each for each in traffic.of_id(request) if each.action == "schedule" and each.offset < request.offset]
     if not all(readings.is_certain(each) for each in (request, *group)):
         return

@@ -1,7 +1,7 @@
 """How each process of a run interprets a request, by its settings and docs/formats.md.
 
-Processes may interpret one request differently: refuse it, or give it another due time, another target, other headers.
-Each outcome is right if the settings of one process lead to it; other oracles check that the request ends once. Nothing
+Processes may interpret a request differently: one refuses it; others give it different due times, targets or headers.
+An outcome is right if the settings of any process lead to it; other oracles check that the request ends once. Nothing
 here imports the product.
 """
 
@@ -26,8 +26,8 @@ _FORBIDDEN, _TOO_FAR, _NO_TARGET, _TOO_MANY = (
 
 @dataclass(frozen=True)
 class RequestReading:
-    """The interpretation of a request by one process. `refusals`: the reasons of which it names one; empty:
-    accepted."""
+    """The interpretation of a request by one process. `refusals`: the possible reasons of a refusal; empty if the
+    process accepts the request."""
 
     target: str
     due_ms: int
@@ -42,8 +42,8 @@ class RequestReading:
 
 
 def reading(request: SimulatedRequest, settings: Settings, horizon_ms_max: int) -> RequestReading:
-    """Returns the interpretation by a process with these settings. `horizon_ms_max`: the limit that retention sets to
-    the horizon of a process that stores nothing."""
+    """Returns the interpretation by a process with these settings. `horizon_ms_max`: the maximum horizon of a process
+    that stores nothing, which follows from retention."""
     target, headers = request.target, data_headers(request.headers)
     speaks = request.foreign and "rabbitmq" in settings.dialects
     if speaks:
@@ -93,13 +93,13 @@ class Readings:
         return self._known[at]
 
     def refusals(self, request: SimulatedRequest) -> frozenset[str]:
-        """Returns the reasons for which at least one process refuses it by its settings."""
+        """Returns the reasons for which at least one process may refuse the request."""
         found = frozenset().union(*(each.refusals for each in self.of(request)))
         if request.action == "schedule" and any(each.has_quota for each in self.settings):
             found |= {_TOO_MANY}
         targets = {each.target for each in self.of(request) if each.accepts}
         if any(not allows(each.allow, target) for each in self.settings for target in targets):
-            found |= {_FORBIDDEN}  # the allow list of the dispatching process counts as well
+            found |= {_FORBIDDEN}  # the allow list of the dispatching process also applies
         if request.action == "bad" and any("*" not in each.allow for each in self.settings):
             found |= {_FORBIDDEN}
         return found
@@ -109,7 +109,7 @@ class Readings:
         return {each.due_ms for each in self.of(request) if each.accepts}
 
     def is_certain(self, request: SimulatedRequest) -> bool:
-        """True if all processes interpret it in the same way, whatever other requests there are."""
+        """True if all processes interpret the request in the same way, independently of other requests."""
         return len(self.of(request)) == 1 and not any(each.has_quota for each in self.settings)
 
 

@@ -1,9 +1,10 @@
 """Invariant I3, checked for a shard's timer index at every takeover and after each of its commits.
 
-E = requests below R minus those that ended below D. T = fates below D of requests at or above R. STORE contains exactly
-the requests that E and T mark as stored, unless a commit since has changed it. Each id is pending once, and its row
-leads to its entry. R and D come from the index. Everything else comes from the requests that were sent and from the
-logs, which are read here also after an open foreign transaction, as no client can.
+R is the next request to read, and D the next dispatch-log offset to apply. The index contains the entries E, which are
+the requests below R except those that ended below D, and the marks T, which are the fates below D of requests at or
+above R. STORE contains exactly the requests that E and T mark as stored, unless a later commit has changed it. Each id
+is pending once, and its row leads to its entry. R and D come from the index. All other values come from the requests
+that were sent and from the logs. The checks also read the logs behind an open foreign transaction, as no client can.
 """
 
 from __future__ import annotations
@@ -83,13 +84,13 @@ class Invariants:
     """Checks the timer indexes of one run; adds violations to `wrong`."""
 
     def __init__(self, run: SimulatedRun, traffic: SimulatedTraffic, readings: Callable[[], Readings]) -> None:
-        """`readings`: how the processes that were started so far interpret the requests."""
+        """`readings`: returns the interpretations by the processes that were started so far."""
         self._run = run
         self._traffic = traffic
         self._readings = readings
         self._decoded: dict[tuple[int, int], list[Fate]] = {}
         self._last: dict[int, _LogContent] = {}
-        """By partition, the result of the last check: the next one reads only the records written since."""
+        """Partition -> the result of the last check, so that the next check reads only new records."""
 
     def check(self, part: int, index: TimerIndex, when: str) -> None:
         """Compares an index with the logs. Does nothing while a transaction of Postdate has no marker yet."""
@@ -144,7 +145,7 @@ class Invariants:
         named = [(caller, key) for caller, key in pending if caller]
         found = [(caller, index.timer_log.id_key(caller)) for caller, _ in named]
         is_ambiguous = len(dict(named)) != len(named) or found != named
-        if is_ambiguous and not bulks:  # a message that a bulk control selects is not found by its id
+        if is_ambiguous and not bulks:  # messages that a bulk control selects cannot be found by id
             wrong.append(f"I3: ids lead to {found}, pending are {named}")
         return wrong
 
@@ -152,7 +153,7 @@ class Invariants:
         self, part: int, kept: dict[int, Record], entries: dict[int, Entry], content: _LogContent, read: int
     ) -> list[str]:
         """Checks that STORE contains exactly the requests that the index marks as stored, each in its present state,
-        and those that REQ no longer contains (I5)."""
+        and that it contains every pending request that the request topic has lost (I5)."""
         wrong: list[str] = []
         believed = {offset for offset, entry in entries.items() if entry.stored}
         believed |= {offset for offset in content.stored - content.final if offset >= read}

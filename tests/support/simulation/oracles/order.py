@@ -1,14 +1,14 @@
 """The oracle of order, O12: messages of one shard for the same target leave by due time, then by request offset.
 
 This is stricter than the promise, which covers the order of each key: the code keeps the order of each target. Two
-messages are compared if the sender of the earlier one knew the later one: its request lies below the `next_request` of
-that transaction. Two messages of one transaction are compared by their offsets, if they are in one partition of their
-target.
+messages are compared if the process that sent the first one knew the second one: its request lies below the
+`next_request` of the first transaction. Two messages of one transaction are compared by their offsets, if they are in
+the same partition of their target.
 
-As in the promise, these are not checked: a message that its target refused, which is retried alone; a schedule in
-which Postdate's own topics were isolated, since then only messages of one key wait for each other; moved messages;
-stored messages, if the broker's clock was stepped, since the gate then lets a rebuilt index deliver before it has read
-all; and messages that the processes interpret differently.
+The promise has exceptions, which are not checked. A message that its target refused is retried alone. If Postdate's own
+topics were isolated, only messages of one key wait for each other. If the broker's clock was stepped, the gate lets a
+rebuilt index deliver stored messages before it has read all requests. Moved messages, and messages that the processes
+interpret differently, are also exempt.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 O1 no origin twice. O2 one final fate for each request. O3 a fate and its record together. O4 bytes equal. O5 never
 early, by the broker's clock. O6 `seq` without a gap. O7 the timer index contains exactly the requests that have not
-ended. O8 no aborted record is visible. O9 every due request has ended. O10 no shard halts. Controls and STORE are
-checked in `judge_controls` and `storing`, holds in `holding`.
+ended. O8 no aborted record is visible. O9 every due request has ended. O10 no shard halts. `controls` checks controls,
+`stored_entries` checks STORE, and `faults/holds` checks holds.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ if TYPE_CHECKING:
     from support.simulation.faults.target_faults import Troubles
     from support.simulation.runtime.simulated_run import SimulatedRun
 
-#: Milliseconds: the maximum lateness without faults: a poll, an ingest and a commit, on clocks that run a tenth slow.
+#: Milliseconds: the maximum lateness without faults. It covers a poll, an ingest and a commit, on clocks that run 10
+#: per cent slow.
 LATE_MS_MAX = 2_000
-#: Milliseconds: how long after its grace a message may be delivered (docs/guarantees.md).
+#: Milliseconds: how long after the end of its grace a message may be delivered (docs/guarantees.md).
 PAST_GRACE_MS_MAX = 10_000
-#: The numbers of fates in one record for which there are counters.
+#: For each of these numbers, a counter counts the records with at least as many fates.
 FATES = (1_000, 5_000, 9_990)
 #: Partition of the request topic, request offset.
 Origin = tuple[int, int]
@@ -77,14 +78,15 @@ class JudgedOutcome:
         return self.fates[origin][0][0].name if self.fates.get(origin) else ""
 
     def leaves_ms(self, request: SimulatedRequest) -> int:
-        """Returns the time at which it leaves: its chosen time, if it has a window and has ended; otherwise its due
-        time."""
+        """Returns the time at which a message leaves: the chosen time if it has a window and has ended, otherwise its
+        due time."""
         chosen_ms = chosen_of(self.fates.get((request.part.index, request.offset), []))
         return self.due_ms(request) if chosen_ms is None else chosen_ms
 
     def due_ms(self, request: SimulatedRequest) -> int:
-        """Returns the present due time: that of the last control that moved it, or the first one. If the levels differ
-        between processes, the first one follows the levels of the process that ended it."""
+        """Returns the present due time of a request: the time that the last control has set, or the first due time. If
+        the processes have different levels, the first due time follows the levels of the process that delivered the
+        message."""
         origin = (request.part.index, request.offset)
         last = max(self.moved.get(origin, []), key=lambda fate: fate.control, default=None)
         if last is not None:
@@ -237,8 +239,8 @@ class Allowed:
         )
 
     def has_waited(self, dead_letter: Record, ended_ms: int) -> bool:
-        """True if the message waited for its failing target, from the due time on, for the retry budget of some
-        process."""
+        """True if the message waited for its failing target from the due time on, for as long as the retry budget of
+        some process."""
         reason = last_header(dead_letter, "postdate-dead-reason").decode()
         by_target = self._request.action == "schedule" and reason in (UNAVAILABLE, UNKNOWN, UNAUTHORIZED)
         if not by_target or not self._troubles.clocks_are_true:
@@ -257,8 +259,9 @@ class Allowed:
         return due_ms if chosen_ms is None else chosen_ms
 
     def window_complaints(self, fate: Fate, ended_ms: int) -> list[str]:
-        """Returns violations of the chosen time of its final fate: a message has one if and only if it has a window. It
-        lies within the window after one of its due times, and the message was not delivered before it."""
+        """Returns violations of the rules for the chosen time in the final fate. A message has a chosen time if and
+        only if it has a window. The time lies within the window after one of the due times, and the message was not
+        delivered earlier."""
         chosen_ms, window_ms = chosen_of([(fate, ended_ms)]), self._request.window_ms
         if chosen_ms is None:
             was_pending = fate.name == "delivered" or (fate.name == "dead" and fate.first_due_ms > 0)
@@ -274,13 +277,13 @@ class Allowed:
         return [f"O5: chosen {chosen_ms}, delivered at {ended_ms}"] if is_early else []
 
     def is_past_grace(self, ended_ms: int) -> bool:
-        """True if the message was delivered later after its grace than a transaction may take, by the broker's
-        timestamp of its fate (I6)."""
+        """True if the message was delivered more than PAST_GRACE_MS_MAX after its grace, by the broker's timestamp of
+        its fate (I6)."""
         over_ms = self.chosen_ms(max(self.dues_ms(), default=0)) + max(self._graces_ms())
         return self._request.grace_ms >= 0 and ended_ms > over_ms + PAST_GRACE_MS_MAX
 
     def grace_ms(self) -> int:
-        """Returns the shortest grace that it may have: its own, or that of a control that moved it."""
+        """Returns the shortest grace that the message may have: its own, or the grace of a control that moved it."""
         return min(self._graces_ms())
 
     def _graces_ms(self) -> list[int]:
@@ -311,7 +314,7 @@ class Allowed:
         return found
 
     def dues_ms(self) -> set[int]:
-        """Returns the due times that it may have: one of the first ones, or that of the last control that moved it."""
+        """Returns the possible due times: the first due times, or the due time that the last control has set."""
         moves = self._outcome.moved.get((self._request.part.index, self._request.offset), [])
         return (
             {self._outcome.due_ms(self._request)} if moves else {each.due_ms for each in self.readings if each.accepts}
@@ -319,7 +322,8 @@ class Allowed:
 
 
 def _may_be_too_far(traffic: SimulatedTraffic, readings: Readings, request: SimulatedRequest) -> bool:
-    """True if some process stores nothing, and the new due time may exceed its horizon after the named request."""
+    """True if some process stores nothing, and the new due time may lie beyond its horizon, counted from the named
+    request."""
     horizons_ms = [
         min(each.horizon_ms, readings.horizon_ms_max) for each in readings.settings if not each.store_after_ms
     ]
@@ -401,9 +405,9 @@ def _dead_differences(allowed: Allowed, request: SimulatedRequest, record: Recor
 
 
 def judge_lateness(outcome: JudgedOutcome, traffic: SimulatedTraffic, run: SimulatedRun) -> None:
-    """Checks O9 after the faults: the requests sent since the last fault have ended soon after their due times.
+    """Checks O9: the requests that were sent after the last fault ended soon after their due times.
 
-    One broker stamps the request, another one its fate.
+    Different brokers may stamp a request and its fate.
     """
     late_ms_max = LATE_MS_MAX + run.broker.brokers.apart_ms()
     for origin in sorted(run.encore):
@@ -414,7 +418,7 @@ def judge_lateness(outcome: JudgedOutcome, traffic: SimulatedTraffic, run: Simul
 
 
 def judge_halts(outcome: JudgedOutcome, run: SimulatedRun, may_halt: Set[int]) -> None:
-    """Checks O10: no shard halted, not even temporarily, except those in `may_halt`. All other faults are resolved by
+    """Checks O10: no shard halted, not even temporarily, except those in `may_halt`: all other faults pass with
     time."""
     for part, why in run.halts:
         if part not in may_halt:

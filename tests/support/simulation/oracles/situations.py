@@ -1,6 +1,7 @@
-"""The situations that a passing run must have reached: those that the protocol's models reach, and their causes.
+"""The situations that the runs of a test must reach together: the situations that the protocol's models reach, and
+their causes.
 
-Each has a counter. If one is zero, the run proves nothing about that situation, and fails.
+Each has a counter. If a counter is zero, the runs prove nothing about its situation, and the test fails.
 """
 
 from __future__ import annotations

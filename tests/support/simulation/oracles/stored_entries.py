@@ -1,7 +1,7 @@
 """The oracle of STORE: it contains exactly the stored entries that have not ended, each in its present state.
 
-The topic is read as any reader finds it, compacted or not, and compared with the requests and the dispatch log.
-Requests that are no longer in the request topic must be there, since no other topic has them (invariant I5).
+The topic is read as any reader finds it, compacted or not, and compared with the requests and the dispatch log. Pending
+requests that are no longer in the request topic must be in STORE, since no other topic has them (invariant I5).
 
 The records are decoded here by their documented format, not by the code that writes them.
 """
@@ -40,14 +40,14 @@ def judge_stores(outcome: JudgedOutcome, broker: SimBroker, partitions: int) -> 
 
 
 def differences(request: SimulatedRequest, moved_ms: int, readings: Readings, record: Record) -> list[str]:
-    """Returns errors of a record that keeps a request: it matches no interpretation of the request. `moved_ms` is the
-    due time that a control set, -1 if none did."""
+    """Returns an error if a record in STORE matches no interpretation of its request. `moved_ms`: the due time that a
+    control has set; -1 if no control has."""
     if request.returned is not None and request.returned.name:
         return []  # the due time is known only at the end
     headers: Headers = record.headers or []
     by_name = dict(headers)
     meaning = json.loads(by_name["postdate-stored"] or b"")
-    if request.latest_ms:  # the same, but the record contains the start of its series
+    if request.latest_ms:  # as above, but the record contains the start of the series
         is_kept = meaning["v"] == 2 and meaning.get("series", request.appended_ms + 1) <= request.appended_ms
         return [] if is_kept else [f"STORE: the start of the series of {request.offset} is not kept: {meaning}"]
     first_due_ms = int(by_name["postdate-due"] or b"")

@@ -1,1 +1,1 @@
-"""The requests of a schedule, by kind, each with its intended outcome."""
+"""The requests of a run by kind, each with its intended outcome."""

@@ -1,9 +1,9 @@
 """Bulk controls: the messages that they select, and the outcome that docs/protocol.md requires.
 
-The judge follows the dispatch logs record by record. If a fate names a bulk control, the control selects that message.
-The counts of the control equal the numbers of such fates. From the first record of the control on, no selected message
-is delivered, nor moved by a later control. The judge computes the selection from the headers of the requests and the
-due times in the log.
+The judge follows the dispatch logs record by record. If a fate names a bulk control, the control must select the
+message of the fate. The count of the control must equal the number of such fates. From the first record of the control
+on, no selected message is delivered, nor moved by a later control. The judge computes the selection from the headers of
+the requests and the due times in the log.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from support.simulation.requests.traffic import SimulatedRequest, SimulatedTraffic
 
 BULK = "bulk"
-"""The action of a bulk control in the traffic, and the theme with many of them."""
+"""The action of a bulk control in the traffic, and the theme with many bulk controls."""
 _END_MS = 2**62
 
 
@@ -101,7 +101,7 @@ class Selected:
 
 
 def make_bulk(request: SimulatedRequest, choose: Random, now_ms: int, moving: float) -> None:
-    """Turns a request into a bulk control. It moves messages with the probability `moving`, and otherwise cancels
+    """Turns a request into a bulk control, which moves messages with the probability `moving`, and otherwise cancels
     them."""
     fields: dict[str, object] = {}
     while not fields:
@@ -137,7 +137,8 @@ class _Course:
     extras: dict[int, dict[int, int]] = field(default_factory=dict)  # schedule -> (control -> its timestamp)
 
     def due_ms(self, schedule: int) -> int:
-        """Returns the due time of a pending schedule that a range is compared with; 0 if it is not pending."""
+        """Returns the due time of a schedule, which the range of a bulk control must contain; 0 if the schedule is not
+        pending."""
         extras = self.extras.get(schedule)
         return self.recurring.get(schedule, 0) or (extras[min(extras)] if extras else 0)
 
@@ -235,7 +236,8 @@ def _follow(
 
 
 def _recurs(course: _Course, index: int, fate: Fate, traffic: SimulatedTraffic) -> list[str]:
-    """Follows the schedules; returns a violation if a schedule delivers, or survives a bulk cancel, that selects it."""
+    """Follows the schedules. Returns violations: a schedule delivers although a bulk cancel selects it, or survives
+    that cancel."""
     wrong: list[str] = []
     if isinstance(fate, Occurred | ExtraFate):
         wrong = _selected(course, index, [fate.offset], traffic)
@@ -307,8 +309,8 @@ def _left(
     readings: Readings,
     applied: set[int],
 ) -> list[str]:
-    """Returns a violation if a message is delivered, or moved by a later control, although a bulk control selects it.
-    `applied`: the controls that the same record applies."""
+    """Returns a violation if a message is delivered, or is ended or moved by a later control, although a bulk control
+    selects it. `applied`: the controls that the same record applies."""
     if not course.begun or fate.name not in ("delivered", "moved", "replaced", "cancelled"):
         return []
     if not readings.is_certain(request):
@@ -351,7 +353,7 @@ def _was_moved_away(
     control: SimulatedRequest, request: SimulatedRequest, applied: list[SimulatedRequest], readings: Readings
 ) -> bool:
     """True if the last reschedule before a bulk control moves a message to a due time at which the control does not
-    select it. If it was applied by the transaction that ends the message, the log has no fate of the move."""
+    select it. If one transaction applies the reschedule and ends the message, the log has no fate of the move."""
     before = [each for each in applied if each.action == "reschedule" and each.offset < control.offset]
     if not before or control.selected is None:
         return False
@@ -362,8 +364,8 @@ def _was_moved_away(
 
 
 def _may_select_recurring(control: SimulatedRequest, recurring: Recurring, course: _Course, due_ms: int) -> bool:
-    """True if a bulk control selects a schedule that is due then, or a single message of its id (0) that was
-    moved."""
+    """True if a bulk control selects a schedule with this due time. `due_ms` 0: a single message of a schedule's id, at
+    its present due time."""
     selected = control.selected
     if selected is None or recurring.offset >= control.offset:
         return False
@@ -374,7 +376,7 @@ def _may_select_recurring(control: SimulatedRequest, recurring: Recurring, cours
 def _judge_answers(
     outcome: JudgedOutcome, broker: SimBroker, traffic: SimulatedTraffic, index: int, course: _Course
 ) -> None:
-    """Checks that each bulk control has one verdict, with its count."""
+    """Checks that each applied bulk control has one verdict with the right count."""
     answered: dict[int, list[int | None]] = {}
     for record in broker.topics["requests.verdicts"].logs[index].committed():
         answer = decode_verdict(record.value)

@@ -1,9 +1,9 @@
-"""Schedules in which no process runs for longer than the retention of the dispatch log: only a disk remains, and no
+"""Runs in which no process is alive for longer than the retention of the dispatch log: only disks remain, and no
 record.
 
-An owner stops during a transaction, or another one follows it and also stops. Then requests and dispatch log expire,
-and one machine starts again. If its index has missed no fate, it must continue and deliver its entries. If it may have
-missed one, it must halt.
+An owner stops, mostly during a transaction; in half of the runs another owner follows and also stops. Then requests and
+dispatch log expire, and one machine starts again. If its index has missed no fate, it must continue and deliver its
+entries. If it may have missed one, it must halt.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 EXPIRED = "expired"
 #: Milliseconds: longer than the retention of the dispatch log.
 _AWAY_MS = 9 * 3_600_000.0
-#: Milliseconds: the times at which the first owner stops, the second one stops, the logs expire, and the schedule ends.
+#: Milliseconds: the times at which the first owner stops, the second owner stops, the logs expire, and the run ends.
 _FIRST_MS, _SECOND_MS, _GONE_MS, _END_MS = 8_000.0, 30_000.0, 60_000.0, 75_000.0
-#: If the owner dies before it requests the commit, the transaction is aborted and no fate is missed; later, one may be.
+#: If the owner dies at a step before the commit, the transaction is aborted and no fate is missed. At a later step its
+#: index may miss fates.
 _ABORTED, _UNKNOWN = ("dispatch.produced", "dispatch.flushed"), ("commit.sent", "commit.done", "dispatch.committed")
 
 
 class Expiry:
-    """The events of one schedule of this theme. REQUIRES: two machines, whose processes are not restarted
-    automatically."""
+    """The events of one run of this theme. REQUIRES: two machines."""
 
     def __init__(self, run: SimulatedRun, random: Random, traffic: SimulatedTraffic, losses: Losses) -> None:
         self._run = run
@@ -101,4 +101,4 @@ class Expiry:
         run.reached["log expired, fates missed" if self._losses.kind else "log expired, no fate missed"] += 1
         run.broker.skew_ms += _AWAY_MS
         run.expire()
-        run.check_index = lambda *_: None  # only the disk has the pending requests: I5 no longer holds
+        run.check_index = lambda *_: None  # only a disk has the pending requests, so I5 does not hold

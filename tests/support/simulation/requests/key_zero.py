@@ -1,5 +1,5 @@
-"""Schedules in which Postdate's own topics are always isolated: the entries under key 0 leave in parts, and messages
-separately."""
+"""Runs in which Postdate's own topics are always isolated: the entries under key 0 leave in parts, separately from
+messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _TOPICS = frozenset(f"{REQUESTS}.{name}" for name in ("store", "dead-letters", "
 
 @contextmanager
 def key_zero_in_pieces(_: SimulatedRun) -> Iterator[None]:
-    """Limits each part of key 0 to one to three entries while the context lasts, unless a group is larger."""
+    """Limits each part of key 0 to one to three entries while the context lasts; entries that belong together stay in
+    one part."""
     honest = DueReader.read
 
     def read(self: DueReader, index: TimerIndex, steady_ms: float, before_ms: int) -> Due:

@@ -1,9 +1,9 @@
 """Recurring schedules in the traffic, and their judge.
 
-Every schedule has a fixed interval, so that its nominal times follow by arithmetic. The schedules are requested,
-cancelled, replaced, rescheduled, paused, resumed, triggered and backfilled by ids that no other traffic has; each pause
-is followed by a resume. The judge reads the dispatch log, the targets, the dead letters, the verdicts and STORE, and
-shares no code with the product.
+Every schedule has a fixed interval, so its nominal times follow by arithmetic. Controls cancel, replace, reschedule,
+pause, resume, trigger and backfill the schedules by ids that no other traffic uses. A resume follows each pause. The
+judge reads the dispatch log, the targets, the dead letters, the verdicts and STORE, and shares no code with the
+product.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 _REQUESTS = "requests"
 #: The longest delay of a request that is not a schedule.
 _DELAY_MS = 3_000
-#: Milliseconds: the intervals: some long enough for single occurrences, some so short that an outage misses hundreds.
+#: Milliseconds: the intervals between nominal times. With the shortest, an outage misses hundreds of occurrences.
 _EVERY_MS = (1_000, 1_000, 2_000, 5_000)
-#: Milliseconds: if `postdate-missed` is `none`, only occurrences that are later than this are skipped.
+#: Milliseconds: if `postdate-missed` is `none`, only occurrences that are late by more than this are skipped.
 _NONE_LATE_MS = 60_000
-#: The controls of a schedule that a fate names, and the fate.
+#: Control of a schedule -> the name of its fate.
 _SWITCHES = {"pause": "paused", "resume": "resumed"}
 _CHANGES = {**_SWITCHES, "trigger": "triggered", "backfill": "backfilled"}
 _EXTRAS = ("extra", "extra-dead")
 FATES_OF_SCHEDULES = ("occurred", "skipped", *_CHANGES.values(), *_EXTRAS)
 _FOR_EVER_MS = 2**63
-#: Milliseconds: the ranges of backfills: some contain no nominal time. If no target has a rate, some contain more times
-#: than fit into a transaction. Some end after their request.
+#: Milliseconds: the lengths of the ranges of backfills. Some ranges contain no nominal time. If no target has a rate,
+#: some contain more nominal times than fit into a transaction. Some end after their request.
 _FILLED_MS = (0, 900, 3_000, 3_000, 12_000, 12_000, 40_000)
 _FILLED_FAR_MS = 1_300_000
 _FILLED_BEFORE_MS = (-9_000, 0, 0, 1_500, 60_000)
@@ -81,10 +81,10 @@ class Recurring:
 
 @dataclass
 class Occurrences:
-    """The content of the dispatch log and the targets about one schedule."""
+    """The fates and delivered records of one schedule."""
 
     fates: list[tuple[list[Any], int, int]] = field(default_factory=list)
-    """Each as JSON, with the time of its record, and the next request that its writer would read."""
+    """(the fate as JSON, the timestamp of its record, the `next_request` of its record)."""
     records: list[tuple[str, Record]] = field(default_factory=list)
 
 
@@ -119,8 +119,8 @@ class Recurrences:
             run.time.at(run.time.now_ms + self.backfills.uniform(0.0, duration_ms), self._backfill)
 
     def last_due_ms(self) -> int:
-        """Returns the latest nominal time, or the latest due time of another request: a delay counts from its
-        timestamp, and the broker's clock may have been ahead."""
+        """Returns the latest nominal time or due time of any request. A delay counts from the timestamp of the request,
+        and the broker's clock may have been ahead."""
         request = self.requests.values()
         nominal_ms = [each.nominal_ms(each.count) for each in request if each.action == "schedule"]
         return max([*nominal_ms, *(each.appended_ms + _DELAY_MS for each in request)], default=0)
@@ -147,7 +147,7 @@ class Recurrences:
         self._append(request)
 
     def _pause(self) -> None:
-        """Pauses or resume a schedule that is likely to be pending."""
+        """Pauses a schedule that is likely to be pending, or resumes it."""
         assert self.pauses is not None
         latest = [each for each in self.requests.values() if each.action == "schedule"][-2:]
         chosen = self.pauses.choice(latest) if latest else None
@@ -264,7 +264,7 @@ def judge_recurrences(
 
 
 def _ending(outcome: JudgedOutcome, traffic: SimulatedTraffic, request: Recurring, final: str) -> list[str]:
-    """Checks O2: the permitted end of a request, given the later ones with its id."""
+    """Checks O2: a request ends in a way that the later requests with its id permit."""
     followers = {each.action for each in traffic.recurrences.followers(request)}
     followers |= {
         each.action for each in traffic.requests.values() if each.part == request.part and each.names == request.offset
@@ -286,13 +286,14 @@ def _ending(outcome: JudgedOutcome, traffic: SimulatedTraffic, request: Recurrin
 
 
 def _bulk_may_end(request: Recurring, other: SimulatedRequest) -> bool:
-    """True if a bulk control may end it; `judge_bulks` compares its due time with the range."""
+    """True if a bulk control may end the request; `judge_bulks` compares the due time with the control's range."""
     is_later = other.part == request.part and other.offset > request.offset
     return is_later and other.selected is not None and other.selected.may_select(request)
 
 
 def _chain(request: Recurring, found: Occurrences, reached: Counter[str] | dict[str, int], final: str) -> list[str]:
-    """Checks that every number is decided once, in order, at its nominal time, and by its policy."""
+    """Checks that every occurrence has one fate, in the order of the numbers, with its nominal time, and by the policy
+    for missed occurrences."""
     wrong: list[str] = []
     decided = 0
     for fate, at_ms, _ in found.fates:
@@ -331,14 +332,14 @@ def _skip(request: Recurring, fate: list[Any], at_ms: int) -> list[str]:
         or (request.missed == "last" and 0 < next_ms <= at_ms)
         or (request.missed == "none" and late_ms > _NONE_LATE_MS)
     )
-    if reason in ("dead", "paused") or (reason == "missed" and may_miss):  # `_pauses` checks those
+    if reason in ("dead", "paused") or (reason == "missed" and may_miss):  # `_pauses` checks these
         return []
     return [f"O2: {first} to {last} are skipped as {reason}, {late_ms} ms late"]
 
 
 def _records(request: Recurring, found: Occurrences, outcome: JudgedOutcome, run: SimulatedRun) -> list[str]:
-    """Checks O1, O3, O4: one record for each delivered occurrence with its headers, and one dead letter for each that
-    failed."""
+    """Checks O1, O3, O4: each delivered occurrence has one record with the right headers, and each failed occurrence
+    one dead letter."""
     wrong: list[str] = []
     origin = b"%s/%d/%d" % (_REQUESTS.encode(), request.part.index, request.offset)
     part = origin.rpartition(b"/")[0]
@@ -380,7 +381,8 @@ def _records(request: Recurring, found: Occurrences, outcome: JudgedOutcome, run
 
 
 def _in_time(recurrences: Recurrences, request: Recurring, found: Occurrences, readings: Readings) -> list[str]:
-    """Checks that no occurrence leaves although its writer had read a cancel that was written before its due time."""
+    """Checks that no process delivers an occurrence although it had read a cancel that was written before the due
+    time."""
     if len(readings.settings) > 1:
         return []
     cancels = [each for each in recurrences.followers(request) if each.action == "cancel"]
@@ -393,7 +395,7 @@ def _in_time(recurrences: Recurrences, request: Recurring, found: Occurrences, r
 
 
 def _answers(run: SimulatedRun) -> dict[tuple[int, int], list[tuple[str, str | None]]]:
-    """Returns the verdicts by request: the name, and the origin of the request on which it acted."""
+    """Returns request -> its verdicts: the name, and the origin of the affected request."""
     found: dict[tuple[int, int], list[tuple[str, str | None]]] = {}
     for index, log in enumerate(run.broker.topics[f"{_REQUESTS}.verdicts"].logs):
         for record in log.committed():
@@ -433,7 +435,8 @@ def _switch(
 
 
 def _intervals(switches: list[tuple[int, bool]]) -> list[tuple[int, int]]:
-    """Returns the nominal times that pauses and resumes, in the order of the requests, skip: (from, until)."""
+    """Returns the intervals (from, until) whose nominal times are skipped, given pauses and resumes in the order of the
+    requests."""
     found: list[tuple[int, int]] = []
     since: int | None = None
     for at_ms, pauses in switches:
@@ -455,7 +458,8 @@ def _pauses(
     found: Occurrences,
     readings: Readings,
 ) -> list[str]:
-    """Checks O2: occurrences in a pause are skipped after its resume, and no other occurrence is skipped for it."""
+    """Checks O2: every occurrence in a pause is skipped after the resume, and no other occurrence is skipped as
+    paused."""
     wrong: list[str] = []
     followers = {each.offset: each for each in recurrences.followers(request)}
     switches: list[tuple[int, bool]] = []
@@ -483,8 +487,9 @@ def _pauses(
         elif any(_in_any(intervals, at_ms) for at_ms in times_ms):
             wrong.append(f"O2: {fate[3]} to {last} are {name} in a pause, the pauses are {intervals}")
         elif name == "occurred" and len(readings.settings) == 1:
-            # The writer has read these requests, whether or not their fates are in the log by now, and knows those in
-            # the log: after a takeover with an old disk, the log may have a resume that is not read again yet.
+            # The writer knows the requests that it has read, with or without fates in the log, and the requests with
+            # fates in the log: after a takeover with an old disk, the log may contain the fate of a resume that the
+            # writer has not read yet.
             read = [
                 each
                 for each in followers.values()
@@ -499,8 +504,8 @@ def _pauses(
 
 
 def _extras(recurrences: Recurrences, request: Recurring, found: Occurrences, final: str) -> list[str]:
-    """Checks O1, O5: each trigger and each time of a backfill in the log is delivered once, not before the timestamp of
-    the control, unless a control ends the schedule first."""
+    """Checks O1, O5: each trigger and each time of a backfill in the log is delivered once, unless a control ends the
+    schedule first. No delivery precedes the timestamp of the control."""
     wrong: list[str] = []
     followers = {each.offset: each for each in recurrences.followers(request)}
     pending: dict[int, list[tuple[int, int]]] = {}
@@ -531,8 +536,8 @@ def _extras(recurrences: Recurrences, request: Recurring, found: Occurrences, fi
 
 
 def _extra_times(request: Recurring, control: Recurring) -> list[int]:
-    """Returns the nominal times of the extra deliveries that a control requests; a backfill of future times requests
-    none."""
+    """Returns the nominal times of the extra deliveries that a control requests. A backfill requests none for future
+    times."""
     if control.action != "backfill":
         return [control.appended_ms]
     return request.filled_ms(*control.times_ms) if control.times_ms[1] <= control.appended_ms else []
@@ -541,8 +546,8 @@ def _extra_times(request: Recurring, control: Recurring) -> list[int]:
 def recurring_differences(
     request: Recurring, number: int, switches: list[tuple[int, int, bool]], extras: list[list[int]], record: Record
 ) -> list[str]:
-    """Returns errors of a record of STORE that keeps a schedule after occurrence `number`. `switches`: by the log, the
-    offset of each control, its timestamp, and whether it pauses. `extras`: the pending ones, by the log."""
+    """Returns errors of the record in STORE that keeps a schedule after occurrence `number`. From the log: `switches`
+    contains (offset of the control, its timestamp, True if it pauses), and `extras` the pending extra deliveries."""
     headers = dict(record.headers or [])
     meaning = json.loads(headers["postdate-stored"] or b"")
     due_ms = int(headers.get("postdate-moved") or headers["postdate-due"] or b"")
@@ -552,7 +557,7 @@ def recurring_differences(
     for control, at_ms, pauses in switches if next_ms else []:
         if pauses != bool(still and still[-1][2]):
             still.append((control, at_ms, pauses))
-            if not pauses and at_ms <= next_ms:  # a pause that is over is forgotten
+            if not pauses and at_ms <= next_ms:  # a pause that is over is removed
                 still = still[:-2]
     is_paused = any(since <= next_ms and until == _FOR_EVER_MS for since, until in _intervals([s[1:] for s in still]))
     occurs_ms = _FOR_EVER_MS - 1 if is_paused or not next_ms else next_ms

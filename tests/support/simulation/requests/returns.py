@@ -1,8 +1,9 @@
 """Returns: requests with a retry policy, and the outcome that docs/client.md requires.
 
-A policy in the header itself is known when the return is sent. A named policy is in the rows of the dispatch log, which
-are read here by their documented format. A return uses the last row of its name at or below its offset; of two rows of
-one request, the one that was written later. Nothing here imports the code that reads requests.
+If the header contains the policy itself, the outcome is known when the return is sent. Named policies are rows of the
+dispatch log, which this module decodes by their documented format. A return uses the last row of its policy's name
+whose offset is at or below its own; of two rows with the same offset, the row that was written later. Nothing here
+imports the code that reads requests.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _UNIT_MS = {"ms": 1, "s": 1_000, "h": 3_600_000}
 
 @dataclass
 class Returned:
-    """The content of a return: a `policy` or the `name` of one, and the state of its attempts."""
+    """The content of a return: its `policy` or the `name` of a policy, and the state of its attempts."""
 
     policy: str = ""
     name: str = ""
@@ -76,7 +77,7 @@ def make_return(request: SimulatedRequest, choose: Random, named: bool) -> None:
         returned.root, returned.first_due = b"elsewhere/3/7", b"99"
         added += [("postdate-first-origin", returned.root), ("postdate-first-due", returned.first_due)]
     added += [("postdate-error", choose.choice([None, b"boom"])) for _ in range(choose.choice([0, 1, 2]))]
-    if choose.random() < 0.3:  # controls of this id must not find it
+    if choose.random() < 0.3:  # no control of this id may find it
         returned.id = b"id-%d" % choose.randrange(4)
         added.append(("postdate-id", returned.id))
     if choose.random() < 0.1:
@@ -89,8 +90,8 @@ def make_return(request: SimulatedRequest, choose: Random, named: bool) -> None:
 
 
 def settle(request: SimulatedRequest, rows: Iterable[tuple[int, str, str]]) -> None:
-    """Computes when a return is due, or that it becomes a dead letter, once its offset and its policy are known.
-    `rows`: those of its partition in the order of the log."""
+    """Computes the due time of a return, or that it becomes a dead letter, once its offset and its policy are known.
+    `rows`: the rows of its partition in the order of the log."""
     returned = request.returned
     assert returned is not None
     text = returned.policy
@@ -133,7 +134,7 @@ def policy_rows(records: Iterable[Record]) -> list[tuple[int, str, str]]:
 
 
 def longest_policy_ms(request: SimulatedRequest) -> int:
-    """Returns the `max` of a policy in the header; 0 if the return names one."""
+    """Returns the `max` of the policy in the header; 0 if the return names its policy."""
     returned = request.returned
     if returned is None or not returned.policy:
         return 0

@@ -1,7 +1,6 @@
 """Requests of every kind with their intended outcome, with which the judges compare the result.
 
-The intended outcome is recorded when a request is sent. It follows from the intention, not from the code that reads
-requests.
+The intended outcome is recorded when a request is sent, and does not come from the code that reads requests.
 """
 
 from __future__ import annotations
@@ -20,22 +19,22 @@ from support.simulation.runtime.settings import LEVELS_MS
 
 REQUESTS = "requests"
 #: Target -> partitions. `small` accepts only small records, `secret` refuses every client, `compacted` accepts no
-#: record without a key, `later` is created during the schedule.
+#: record without a key, `later` is created during the run.
 TARGETS = {"orders": 1, "mails": 3, "small": 1, "secret": 1, "later": 2, "compacted": 1}
 NOWHERE = "nowhere"
 SMALL_BYTES_MAX = 400
 WINDOWS_MS = (1, 300, 2_000, 6_000)
 #: Milliseconds: the maximum time between the first request of a series and its due time.
 LATEST_MS = (1, 400, 3_000, 8_000)
-#: The producer ids from here on are those of foreign clients.
+#: Producer ids from this one on belong to foreign clients.
 STRANGERS_FROM = 900_000
 
 
 @dataclass
 class SimulatedRequest:
-    """One request: `action` is schedule, cancel, reschedule or bad. `dead` contains the reasons for which it may become
-    a dead letter; `must_die` means that it may end in no other way. `level` is that of a relative time by level, 0 for
-    none; a `foreign` one is in another scheduler's headers."""
+    """One request: `action` is schedule, cancel, reschedule or bad. `dead` contains the reasons for which the request
+    may become a dead letter; with `must_die` it may not end in any other way. `level`: the delay level of a time given
+    by level; 0: none. `foreign`: the request has another scheduler's headers."""
 
     part: Partition
     key: bytes | None = None
@@ -56,7 +55,7 @@ class SimulatedRequest:
     drops: bool = False
     latest_ms: int = 0
     series_ms: int = -1
-    """The start of the series that it continues, from the dispatch log; -1: it begins one."""
+    """The start of the series that the request continues, from the dispatch log; -1: the request begins a series."""
     dead: frozenset[str] = frozenset()
     must_die: bool = False
     returned: Returned | None = None
@@ -66,23 +65,23 @@ class SimulatedRequest:
 
     @property
     def due_ms(self) -> int:
-        """First due time, or the new one of a reschedule, by the default levels."""
+        """The first due time, or the new due time of a reschedule, with the default levels."""
         return self._limited(self.appended_ms + self.delay_ms)
 
     @property
     def start_ms(self) -> int:
-        """The start of its series."""
+        """The start of the request's series."""
         return self.series_ms if self.series_ms >= 0 else self.appended_ms
 
     def _limited(self, due_ms: int) -> int:
         return min(due_ms, self.start_ms + self.latest_ms) if self.latest_ms else due_ms
 
     def due_at(self, levels_ms: tuple[int, ...]) -> int:
-        """As `due_ms`, by other levels; a level above the last counts as the last."""
+        """Returns `due_ms` for other levels; a level above the last counts as the last."""
         return self._limited(self.requested_at(levels_ms))
 
     def requested_at(self, levels_ms: tuple[int, ...]) -> int:
-        """As `due_at`, without the limit of a series."""
+        """Returns `due_at` without the limit of a series."""
         delay_ms = levels_ms[min(self.level, len(levels_ms)) - 1] if self.level else self.delay_ms
         return self.appended_ms + delay_ms
 
@@ -101,9 +100,9 @@ class SimulatedTraffic:
         """`theme`: decides which kinds are frequent. `differ`: some requests are in the headers of another scheduler,
         which not every process accepts."""
         self.bulks: Random | None = None  # draws the selectors of bulk controls; None: there are none
-        self.moves_in_bulk = False  # most of them move messages, and messages stay pending for some time
+        self.moves_in_bulk = False  # most bulk controls move messages, and messages stay pending for some time
         self.windows: Random | None = None  # draws the windows of messages; None: none has one
-        self.drops: Random | None = None  # draws requests that are dropped for a delivered one; None: there are none
+        self.drops: Random | None = None  # draws requests with `drop`; None: there are none
         self.ended_window_ms = 3_600_000
         self.policies: Random | None = None  # draws policies of ids; None: none has one
         self.requests: dict[tuple[int, int], SimulatedRequest] = {}
@@ -113,7 +112,7 @@ class SimulatedTraffic:
         self._bulks: list[SimulatedRequest] = []
         self.unsent = 0
         self.names_policies = True
-        self._returns = Random(f"{random.getstate()[1][:4]}")  # drawing here changes nothing else of a schedule
+        self._returns = Random(f"{random.getstate()[1][:4]}")  # drawing here changes nothing else of a run
         self.is_last = False  # no request with a long delay is sent any more
         self._broker = broker
         self._random = random
@@ -136,7 +135,7 @@ class SimulatedTraffic:
         ]
 
     def last_due_ms(self) -> int:
-        """Returns the latest time at which any message may be due."""
+        """The latest time at which any message may be due."""
         last_ms = max((request.due_ms + request.window_ms for request in self.requests.values()), default=0)
         return max(last_ms, self.recurrences.last_due_ms())
 
@@ -168,7 +167,7 @@ class SimulatedTraffic:
         request.target_key = request.key
         weights, kinds = zip(*self._kinds, strict=True)
         kind = choose.choices(kinds, weights)[0]
-        if self._moves and choose.random() < 0.8:  # some messages, and then controls that move them more than once
+        if self._moves and choose.random() < 0.8:  # some messages first, then controls that move them repeatedly
             kind = self._control_by_id if self._window() % 2 else self._with_id
         if self.moves_in_bulk and choose.random() < 0.8:
             kind = self._bulk if self._window() % 2 and choose.random() < 0.5 else self._plain
@@ -189,7 +188,7 @@ class SimulatedTraffic:
         return int(self._broker.time.now_ms // 2_000)
 
     def append(self, request: SimulatedRequest) -> None:
-        """Sends a request unchanged, and remember it."""
+        """Sends a request unchanged, and stores it."""
         request.offset, request.appended_ms = self._broker.append(
             request.part, request.key, request.value, request.headers, 0
         )
@@ -222,7 +221,7 @@ class SimulatedTraffic:
         self.send()
 
     def open_foreign(self, part: Partition, headers: Headers) -> Callable[[bool], None]:
-        """Returns a foreign transaction writes to a log. The returned function commits or aborts it."""
+        """Writes to a log in a foreign transaction; returns a function that commits or aborts the transaction."""
         self._strangers += 1
         producer, log = STRANGERS_FROM + self._strangers, self._broker.log(part)
         log.append(Record(-1, self._broker.now_ms(), True, None, b"a stranger's", headers), producer, 0)
@@ -239,7 +238,7 @@ class SimulatedTraffic:
     # ---- kinds -----------------------------------------------------------------------------------------------------
 
     def _timed(self, request: SimulatedRequest) -> None:
-        """Gives it a time, in a random form."""
+        """Gives the request a time in a random form."""
         choose = self._random
         headers = request.headers
         assert headers is not None
@@ -247,7 +246,7 @@ class SimulatedTraffic:
         if self._moves or self.moves_in_bulk:  # messages must stay pending for some time
             request.delay_ms = choose.randrange(5_000, 15_000)
             headers.append(("postdate-delay", b"%d" % request.delay_ms))
-        elif self._ids and choose.random() < 0.6:  # due while others of its id arrive
+        elif self._ids and choose.random() < 0.6:  # due while other requests of its id arrive
             request.delay_ms = choose.randrange(3_000)
             headers.append(("postdate-delay", b"%d" % request.delay_ms))
         elif way == 0:
@@ -267,7 +266,8 @@ class SimulatedTraffic:
             headers.append(("postdate-at", b"%d" % (self._broker.now_ms(log) + request.delay_ms)))
 
     def _long(self, request: SimulatedRequest) -> None:
-        """Due later than the schedule runs, and than its request is kept."""
+        """Makes the request due 20 minutes to two hours later: after the end of the run, and sometimes after the
+        retention of the request."""
         assert request.headers is not None
         request.target = "orders"
         minutes = self._random.choice([20, 50, 120])
@@ -341,7 +341,7 @@ class SimulatedTraffic:
         self._control(request)
         here = [offset for index, offset in self.requests if index == request.part.index]
         request.names = self._random.choice(here[-8:] or [0])
-        if self._random.random() < 0.15:  # the request itself, or a later one: the control finds nothing
+        if self._random.random() < 0.15:  # the control names itself or a later request, so it finds nothing
             request.names = self._broker.topics[REQUESTS].logs[request.part.index].end + self._random.randrange(4)
         request.headers.append(("postdate-origin", f"{REQUESTS}/{request.part.index}/{request.names}".encode()))
 
@@ -358,7 +358,7 @@ class SimulatedTraffic:
         request.dead = frozenset({"expired"})
 
     def _foreign(self, request: SimulatedRequest) -> None:
-        """In the headers of RabbitMQ's plug-in for delayed messages."""
+        """Gives the request the headers of RabbitMQ's plug-in for delayed messages."""
         assert request.headers is not None
         request.foreign, request.delay_ms = True, self._random.randrange(4_000)
         request.headers.append(("x-delay", b"%d" % request.delay_ms))
@@ -388,7 +388,7 @@ class SimulatedTraffic:
         request.headers = headers if headers is None else [*(request.headers or []), *headers]
 
     def _troubled(self, request: SimulatedRequest) -> None:
-        """A valid request for a target that has a fault."""
+        """Turns the request into a valid one for a target that has a fault."""
         assert request.headers is not None
         kind = self._random.choice(["nowhere", "later", "secret", "small", "partition", "compacted"])
         if kind == "partition":

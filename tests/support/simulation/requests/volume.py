@@ -1,4 +1,4 @@
-"""Schedules of thousands of requests, which reach limits that a hundred never reach.
+"""Runs with thousands of requests, which reach limits that a hundred requests never reach.
 
 Each has all of these parts, in a random order, while processes die: more due messages than one record has fates; more
 controls than key 0 may have, one of which moves a message far; more entries in STORE than a rebuild takes in one batch;
@@ -21,19 +21,21 @@ if TYPE_CHECKING:
 VOLUME = "volume"
 #: The limits of key 0, by docs/protocol.md: rule 1.
 ENTRIES_MAX, BYTES_MAX = 4_999, 16 * 1024 * 1024
-#: One more than a record of the dispatch log holds, and enough to make the next transactions as large as allowed.
+#: More than a record of the dispatch log can hold, and enough to make the next transactions as large as permitted.
 _DUE = 14_001
-#: Two fates each, and three for the one that moves a message far after them: as many as a record may hold, or one more
-#: entry than key 0 may have.
+#: The number of controls with two fates each. A control that moves a message far follows them and has three fates:
+#: together as many fates as a record may hold, or one more entry than key 0 may have.
 _CONTROLS = (ENTRIES_MAX - 1, ENTRIES_MAX)
-#: The number of controls after it, whether in one batch with the others or not.
+#: The number of controls after the far move, in the same batch or not.
 _FOLLOWERS = (100, 3_000)
 _STORED = 1_200
-#: Bytes: in total more than the 16 MiB of key 0; every second message is under key 0.
+#: Bytes: the size of a large message. Then the number of large messages: every second one is under key 0, together more
+#: than 16 MiB.
 _LARGE_BYTES, _LARGE = 700_000, 52
-#: Milliseconds: between two of the parts: each is read and applied before the next.
+#: Milliseconds: the interval between two parts, so that each is read and applied before the next.
 _APART_MS = 6_000.0
-#: Milliseconds: the delay of the message that is moved repeatedly: it must not prevent the deletion of later requests.
+#: Milliseconds: the delay of the message that is moved repeatedly. It is short, so that the message does not prevent
+#: the deletion of later requests.
 _NEAR_MS = 5_000
 _AMBUSHED = ("dispatch.flushed", "dispatch.committed", "dispatch.written", "ingest.written", "takeover.record-applied")
 #: Milliseconds: the time after which a resting shard publishes a new low-water mark, and a margin.
@@ -41,7 +43,7 @@ _SETTLED_MS = 63_000.0
 
 
 class Volume:
-    """The requests of one schedule of this theme, and its faults."""
+    """The requests and faults of one run of this theme."""
 
     def __init__(self, run: SimulatedRun, random: Random, traffic: SimulatedTraffic, events: RunEvents) -> None:
         self._run = run
@@ -90,13 +92,13 @@ class Volume:
         self._traffic.append(request)
 
     def _due(self) -> None:
-        """Messages that are due at the same time."""
+        """Sends messages that are due at the same time."""
         at_ms = self._run.broker.now_ms() + 3_000
         for _ in range(_DUE):
             self._schedule(at_ms - self._run.broker.now_ms())
 
     def _controls(self) -> None:
-        """Controls that arrive together: one message is moved repeatedly, and another one far."""
+        """Sends controls together: they move one message repeatedly, and another message far."""
         near, far = self._schedule(_NEAR_MS), self._schedule(600_000)
         time = self._run.time
         time.at(time.now_ms + 1_000.0, lambda: self._move(near, far))
@@ -113,6 +115,6 @@ class Volume:
             self._schedule(self._random.randrange(4_000_000, 5_000_000))
 
     def _bulky(self) -> None:
-        """Large messages, half of which are stored."""
+        """Sends large messages, half of which are stored."""
         for number in range(_LARGE):
             self._schedule(4_500_000 if number % 2 else 2_000, self._large)

@@ -1,10 +1,10 @@
 """The file layer of the simulation: a database that loses unsynced data at a power failure.
 
 `MemoryDatabase` replaces RocksDB below the timer log, with the same methods; all code above it is the code under test.
-It has the guarantees of RocksDB: a write is atomic. After a kill, everything written is present. After a power failure,
-everything up to the last sync is present, and a random prefix of the later writes.
+It has the guarantees of RocksDB. A write is atomic. After a kill, all writes are present. After a power failure, all
+writes up to the last sync are present, and a random prefix of the later writes.
 
-A database is found by a file in its directory. So a directory may be renamed, copied or removed like a real one. A dead
+A file in its directory identifies a database. So a directory may be renamed, copied or removed like a real one. A dead
 process can neither read nor write.
 """
 
@@ -46,8 +46,8 @@ class MemoryBatch:
 
 
 class Table:
-    """The rows of one family, with their keys in order. A reader keeps a snapshot: while one exists, a write first
-    makes a copy."""
+    """The rows of one family, with their keys in order. A reader holds a snapshot: while a snapshot exists, a write
+    first makes a copy."""
 
     def __init__(self, rows: dict[bytes, bytes] | None = None) -> None:
         self.rows = rows or {}
@@ -55,12 +55,12 @@ class Table:
         self._is_held = False
 
     def held(self) -> tuple[dict[bytes, bytes], list[bytes]]:
-        """Returns a snapshot of rows and keys; no later write changes it."""
+        """Returns a snapshot of rows and keys, which no later write changes."""
         self._is_held = True
         return self.rows, self._keys
 
     def between(self, start: bytes, before: bytes | None) -> tuple[int, int]:
-        """Returns the positions of the keys from `start` on and below `before`; None: to the end."""
+        """Returns the positions of the keys from `start` on and below `before`; None: up to the end."""
         return bisect_left(self._keys, start), len(self._keys) if before is None else bisect_left(self._keys, before)
 
     def first(self, start: bytes, before: bytes | None) -> bytes | None:
@@ -122,8 +122,8 @@ def _copied(rows: Rows) -> Rows:
 
 
 class Disks:
-    """All databases of a simulation. `full` contains the directories of machines whose disk is full; `refused` counts
-    the writes that failed for this."""
+    """All databases of a simulation. `full` contains the directories of the machines with a full disk; `refused` counts
+    the writes that failed there."""
 
     def __init__(self) -> None:
         self.full: set[Path] = set()
@@ -147,8 +147,8 @@ class Disks:
         return any(path.is_relative_to(root) for root in self.full)
 
     def lose_power(self, root: Path, random: Random) -> int:
-        """Drops the unsynced batches of every database under `root`, except a random prefix; returns their
-        number."""
+        """Drops the unsynced batches of every database under `root`, except a random prefix; returns the number of
+        dropped batches."""
         gone = 0
         for marker in sorted(root.glob(f"**/{_MARKER}")):
             store = self._stores[marker.read_text()]

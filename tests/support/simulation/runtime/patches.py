@@ -1,8 +1,8 @@
 """The parts of the sidecar that the simulation replaces.
 
-They are the database below the timer log, the size of the rings and the boot id, the failpoints, the module `time` in
-takeover and poller, and some limits of batches, which may be small. Other patches only count and observe. All other
-code is the shipped code.
+The simulation replaces the database below the timer log, the size of the rings, the boot id, the failpoints, and the
+module `time` in takeover and poller. It may lower some limits of batches. Other patches only count and observe. All
+other code is the shipped code.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from support.simulation.requests.traffic import REQUESTS
 from support.simulation.runtime.disk import MemoryBatch
 from support.simulation.runtime.simulated_run import FINE_SLOTS, HOUR_MS, HOUR_SLOTS, SimulatedRun
 
-#: A step that has no name in the sidecar: some entries of STORE are written, others are not.
+#: A step that has no name in the sidecar: only some entries of STORE are written.
 STORE_APPLIED = "takeover.store-applied"
 
 
@@ -59,7 +59,7 @@ class _Time:
 
 
 class _Indexes:
-    """Replaces `TimerIndex` in takeover: opens the real one, with the platform of the acting machine."""
+    """Replaces `TimerIndex` in takeover: opens real indexes with the platform of the acting machine."""
 
     def __init__(self, run: SimulatedRun) -> None:
         self._run = run
@@ -111,8 +111,7 @@ def _checking_takeovers(run: SimulatedRun) -> Iterator[None]:
         return honest_recover(ctx, bounded, confirm)
 
     def end_of_requests(ctx: ShardContext) -> int:
-        """Opens the gate after a single response. docs/protocol.md does not promise that it comes from the true
-        leader."""
+        """Opens the gate after a single response, which by docs/protocol.md may come from a deposed leader."""
         before = run.broker.stale_answers
         end = honest_end(ctx)
         if run.broker.stale_answers > before and (ctx.instance, ctx.partition) in ends:
@@ -160,7 +159,8 @@ def _recording_dead_letters(run: SimulatedRun) -> Callable[..., tuple[int, int]]
 
 
 def _counting_choices(run: SimulatedRun) -> Callable[[TimerIndex, int], bool]:
-    """Counts the entries that an even spread moves as soon as the fine ring covers their windows."""
+    """Counts the batches of deferred choices: an even spread moves an entry as soon as the fine ring covers its
+    window."""
 
     def choose(index: TimerIndex, now_ms: int) -> bool:
         before = index.timer_log.sequence()
@@ -187,7 +187,7 @@ def _counting_stored(run: SimulatedRun) -> Callable[[TimerIndex, Partition, list
 
 @contextmanager
 def simulated(run: SimulatedRun) -> Iterator[None]:
-    """Makes the sidecar's code run in this simulation while the context lasts."""
+    """Lets the sidecar's code run in this simulation while the context lasts."""
 
     def tiny(tick_ms: int, ended_window_ms: int) -> IndexOptions:
         return IndexOptions(

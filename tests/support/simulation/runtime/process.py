@@ -1,10 +1,9 @@
-"""Machines, and the processes of the sidecar on them: the poll thread and the shard threads are actors that run one at
-a time.
+"""Machines and their sidecar processes: the poll thread and the shard threads are actors that run one at a time.
 
 A process runs the sidecar's own `Poller` and `Shard`. Its threads are actors: each runs one step when the scheduler
-selects it. Every wait and every request to the cluster passes `Process.wait` and `Process.step`. There other actors may
-run first, and the process may be stopped for a while or die: then `Crashed` unwinds its step, and its handles become
-unusable.
+selects it. Every wait passes `SimulatedProcess.wait`, and every request to the cluster `SimulatedProcess.step`. There
+other actors may run first, and the process may stop for a while or die. If it dies, `Crashed` unwinds its step, and its
+handles become unusable.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 #: Milliseconds: the duration of a step without a request.
 STEP_MS = 0.05
-#: Milliseconds: how often a thread that joins a shard's thread checks whether it has ended.
+#: Milliseconds: the interval at which a thread that joins a shard's thread checks for its end.
 JOIN_POLL_MS = 5.0
 
 
@@ -102,10 +101,10 @@ class ShardActor(Actor):
     is_resting = False
 
     def wake_if_needed(self) -> None:
-        """Does nothing: this check is for suspended machines and requests of operators."""
+        """Does nothing: a simulation needs no such check after a suspension or for requests of operators."""
 
     def is_due(self, now_ms: float) -> bool:
-        """True if it would wake up now: for its deadline, a wake-up, or requests."""
+        """True if the shard's thread would wake up now: for its deadline, a wake-up, or requests."""
         takes = self.shard.state in DELIVERING and not self.shard.ctx.held.current.intake
         return now_ms >= self.next_at_ms or self.inbox._woken or (takes and not self.inbox.empty)
 

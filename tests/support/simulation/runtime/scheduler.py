@@ -1,11 +1,11 @@
-"""Selects the actor that runs next: each step of an actor is a separate coroutine, so any two of them may interleave in
+"""Selects the actor that runs next. Each step of an actor is a separate coroutine, so any two steps may interleave in
 any order.
 
 An actor's step runs until it waits, or until it lets others run. Then it is suspended, and the scheduler draws the next
 actor: a suspended step whose time has come, or an actor that is due. So a process may be overtaken between any two of
 its requests, any number of times, and the overtaking process need not end first.
 
-A step of a dead process is resumed at once: the check after each suspension then ends it.
+A step of a dead process is resumed at once, and the check after each suspension ends it.
 
 Thread rule: one thread. The coroutines are greenlets, since the code under test has no suspension points.
 """
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 #: A run with more steps than this is assumed to loop.
 STEPS_MAX = 60_000
-#: Milliseconds: the maximum time that passes at once, since events meanwhile may wake actors.
+#: Milliseconds: the maximum advance of time in one step, since events may wake actors.
 _PASSES_MS_MAX = 100.0
-#: Milliseconds: the minimum: time must pass even if an actor is due and cannot run.
+#: Milliseconds: the minimum advance of time in one step: time must pass even if an actor is due but cannot run.
 _PASSES_MS_MIN = 0.05
 
 

@@ -1,7 +1,8 @@
 """The settings of one process that affect requests, drawn at random for each start, as in a rolling change.
 
-The processes of a run may differ in every one of them, for a while or permanently. `readings` computes how each
-process interprets a request; the process that commits the fate of the request first determines its outcome.
+The processes of a run may differ in each setting, for a while or permanently. `oracles/interpretations` computes the
+interpretation of a request by each process. The process that commits the fate of a request first determines its
+outcome.
 
 Nothing here imports the product: `plan` turns these values into a configuration, and the judges use them directly.
 """
@@ -13,7 +14,7 @@ from fnmatch import fnmatchcase
 from random import Random
 from typing import Any, Literal
 
-#: Milliseconds: farther than anything here is due.
+#: Milliseconds: a horizon beyond every due time of a run.
 NO_HORIZON_MS = 3_600_000 * 24 * 365
 LEVELS_MS = (1_000, 3_000, 7_000)
 
@@ -28,7 +29,7 @@ _PENDING_BYTES_MAX = (0, 0, 400, 2_000)
 _DIALECTS = ((), ("rabbitmq",), ("rabbitmq", "chronos"))
 _DEFAULT_TARGETS = ("", "orders", "mails")
 _GATES: tuple[Gate, ...] = ("takeover", "takeover", "always", "off")
-#: Milliseconds: each is used up within the longer faults, and outlasts the shorter ones.
+#: Milliseconds: the retry budgets. The longer faults exceed them, the shorter faults do not.
 _BUDGETS_MS = (2_500, 2_500, 6_000)
 
 
@@ -61,7 +62,7 @@ def allows(patterns: tuple[str, ...], target: str) -> bool:
 
 
 class Operators:
-    """Configures the processes of one run: some settings differ between starts, the others never do."""
+    """Configures the processes of one run: some settings differ between starts, all others are constant."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """The state of one simulated run: machines, processes, the cluster, the time, and the counters.
 
-One seed decides everything. One actor runs at a time, until it waits or sends a request. At that point other actors may
-run first (`scheduler`), and it may be stopped for a while, or die.
+The seed determines everything. One actor runs at a time, until it waits or sends a request. At that point other actors
+may run first (`scheduler`), and the actor's process may be stopped for a while, or die.
 
 There are no threads and no real time: the same seed gives the same run, with the same `digest`.
 """
@@ -24,20 +24,19 @@ from support.simulation.runtime.disk import Disks, MemoryDatabase
 from support.simulation.runtime.process import Actor, Machine, SimulatedProcess
 from support.simulation.runtime.scheduler import Scheduler
 
-#: Milliseconds: a wait that is shorter than this does not let other actors run: it is the time of a request and its
-#: response.
+#: Milliseconds: shorter waits are the time of a request and its response, and do not let other actors run.
 SHORT_MS = 5.0
 
-#: A fine ring so small that it wraps within a run; hours so short that they are loaded all the time. The span of
-#: the hour ring exceeds the steps of the clocks, since a larger jump would rebuild the wheel.
+#: The fine ring is so small that it wraps within a run, and hours are so short that they are often loaded. The hour
+#: ring spans more than any step of the clocks, since a larger jump would rebuild the wheel.
 FINE_SLOTS, HOUR_MS, HOUR_SLOTS = 64, 3_200, 12_000
 
-#: The rate of the steady clock of a machine: correct, or wrong by more than that of any real machine.
+#: The rates of the steady clocks of machines: correct, or wrong by more than on any real machine.
 RATES = (1.0, 1.0, 1.0, 0.99, 1.01, 0.9, 1.1)
 
 
 class _MachineClock(SimClock):
-    """The clocks of a machine. A thread that sleeps by them stops only itself."""
+    """The clocks of a machine. `sleep` stops only the acting thread."""
 
     def __init__(self, run: SimulatedRun, skew_ms: float, rate: float) -> None:
         super().__init__(run.time, skew_ms, rate)
@@ -69,8 +68,8 @@ class SimulatedRun:
         self.pause_rate = 0.0
         self.switch_rate = 0.1
         self.poll_ms = self.POLL_MS
-        # (step, n) -> the event at the n-th time that the step is reached: kill, burn (the disk), pause, cut, cut
-        # answers, or a function.
+        # (step, n) -> the event when a process reaches the step for the n-th time: kill, burn (the disk is lost),
+        # pause, cut, cut answers, or a function.
         self.ambushes: dict[tuple[str, int], str | Callable[[], None]] = {}
         self.rest_ms = 0.0
         self.polled_min = 1  # the number of requests per poll differs between processes
@@ -83,15 +82,15 @@ class SimulatedRun:
         self.archive: dict[Partition, list[Record]] = {}
         self.on_exit: Callable[[Machine], None] = lambda _: None
         self.encore: set[tuple[int, int]] = set()  # the requests that were sent after the recovery
-        self.known: dict[tuple[int, int], int] = {}  # (partition, takeover) -> requests below this existed before it
+        self.known: dict[tuple[int, int], int] = {}  # (partition, takeover) -> the end of the requests before it
         self.gates: dict[str, str] = {}  # instance -> its cancel gate
-        # (partition, offset) of a message that a target refused: it is tried alone
+        # (partition, offset) of each message that a target refused and that is therefore tried alone
         self.refused: set[tuple[int, int]] = set()
         self.troubles = Troubles(self.time)
-        self.halts: list[tuple[int, str]] = []  # the partition, and the process that halted its shard with the reason
+        self.halts: list[tuple[int, str]] = []  # (partition, process and reason)
         # True if Postdate's own topics were isolated at some time: then only the order of each key is promised
         self.key_zero_isolated = False
-        # checks an index at a time at which it must agree with the logs
+        # checks an index when it must agree with the logs
         self.check_index: Callable[[int, TimerIndex, str], None] = lambda *_: None
         self.scheduler = Scheduler(self.time, self.random, self.processes, self._ended)
         self._hash = hashlib.blake2b(digest_size=8)
@@ -166,8 +165,8 @@ class SimulatedRun:
         process.check_alive()
 
     def at_step(self, process: SimulatedProcess, step: str) -> None:
-        """Called when a process sends a request or gets its response: others may overtake it, and it may stop or
-        die."""
+        """Called when a process sends a request or gets its response. Other processes may overtake it there, and it may
+        stop or die."""
         process.check_alive()
         self.trace(f"{process.name} {step}")
         if step in ("commit.sent", "commit.done", "abort.sent", "init.done"):
@@ -235,12 +234,12 @@ class SimulatedRun:
 
     def _stall(self, process: SimulatedProcess) -> None:
         while self.time.now_ms < process.paused_until_ms and not process.dead:
-            self.scheduler.suspend(self.time.now_ms)  # until the pause of the process is over
+            self.scheduler.suspend(self.time.now_ms)  # until the end of the pause
 
     # ---- disks and logs --------------------------------------------------------------------------------------------
 
     def watched(self, index: TimerIndex) -> TimerIndex:
-        """Returns a timer index whose wheel must pass every check that runs once a second; a failed check means that a
+        """Returns a timer index whose wheel must pass every check, once a second. A failed check is a violation: a
         damaged wheel was trusted."""
         confirm = index.confirm
 
@@ -255,7 +254,7 @@ class SimulatedRun:
         return index
 
     def expire(self) -> None:
-        """Applies retention; the deleted records are kept for the judges."""
+        """Applies retention; keeps the deleted records for the judges."""
         before = {Partition(t.name, n): log for t in self.broker.topics.values() for n, log in enumerate(t.logs)}
         old = {part: log.read(log.start, Isolation.READ_COMMITTED, 1_000_000)[0] for part, log in before.items()}
         for part, start in self.broker.expire().items():
