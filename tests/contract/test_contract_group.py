@@ -125,7 +125,7 @@ class TestPause:
         assert len(member.offsets(full)) == stopped_at
         member.consumer.resume([full, Partition("elsewhere", 0)])
         poll_until([member], lambda: len(member.offsets(full)) == 201, "the paused partition's records")
-        assert member.offsets(full) == [*range(200), 201]  # 200 is the marker
+        assert member.offsets(full) == [*range(200), 201]  # offset 200 is the transaction marker
 
     def test_many_pauses_lose_and_repeat_nothing(self, kafka: Kafka, join: Join) -> None:
         topic = new_topic(kafka)

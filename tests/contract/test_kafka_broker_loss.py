@@ -78,7 +78,11 @@ def module_broker() -> Iterator[LocalBroker]:
 
 @pytest.fixture
 def kafka(module_broker: LocalBroker) -> ConfluentKafka:
-    """A client of a broker that accepts transactions. The controller fences a paused broker for some time."""
+    """A client of a broker that accepts transactions.
+
+    The controller fences a paused broker, also for some time after the pause. So the fixture waits until the broker has
+    committed a transaction.
+    """
     wait_until_ready(module_broker.host, module_broker.port, WAIT_TIMEOUT_S, lambda: None)
     return ConfluentKafka(KafkaSettings(module_broker.bootstrap_servers))
 
@@ -157,7 +161,8 @@ def test_an_address_without_a_broker_does_not_taint_a_new_producer(
     module_broker: LocalBroker, kafka: ConfluentKafka
 ) -> None:
     topic = new_topic(kafka)
-    # The library tries the addresses in random order. Its errors for the first two are older than the transaction.
+    # The library tries the addresses in random order. Its errors for the two without a broker
+    # occur before the transaction begins.
     servers = f"{module_broker.host}:{free_port()},{module_broker.host}:{free_port()},{module_broker.bootstrap_servers}"
     some_away = ConfluentKafka(KafkaSettings(servers))
 

@@ -126,8 +126,8 @@ def test_messages_of_one_key_leave_in_order_of_due_time_then_of_request(deployme
     def attempt(slower: int) -> None:
         """Fails if the messages of a key are out of order.
 
-        On a slow machine, a request may be appended after its due time, and messages that are due later may have left
-        before. Such a round counts as disturbed.
+        On a slow machine, a request may be appended after its due time, and later messages may be delivered first. Such
+        a round counts as disturbed.
         """
         base_ms, before = _now_ms() + 1500 * slower, {sent.origin for sent in all_sent}
         requested = [_at(target, base_ms + (n * 7919 % 50) * 10, keys[n % 4], b"%d" % n) for n in range(2_000)]

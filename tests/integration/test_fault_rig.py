@@ -166,7 +166,7 @@ def _recover(rig: FaultRig, watch: Watch, since_ms: int, event: str, aim_ms: int
 def _handed_over(rig: FaultRig, since: int) -> list[tuple[int, str, str]]:
     """Returns partition, old and new owner of each hand-over after the first `since` owner records.
 
-    A process that takes its own shard over again counts as no hand-over.
+    Takeovers by the process that already owns the shard are not counted.
     """
     owner: dict[int, str] = {}
     hand_overs = []

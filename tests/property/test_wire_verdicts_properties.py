@@ -1,4 +1,4 @@
-"""Goal: verdicts read back, and damaged verdicts raise only FormatError.
+"""Goal: encoded verdicts decode to the same values, and decoding damaged ones raises only FormatError.
 
 Method: hypothesis generates verdicts of every kind with ids of any UTF-8, and changes bytes of the encoded verdicts.
 """

@@ -101,7 +101,7 @@ def _log(spark: SparkSession, values: list[bytes | None]) -> DataFrame:
 
 
 def _logs(spark: SparkSession, logs: list[tuple[list[bytes | None], bool]]) -> DataFrame:
-    """Returns the rows of these logs, each a partition; each log has its values, and a flag whether it is whole."""
+    """Returns the rows of these logs, each of which is one partition. Each log is (values, is_whole)."""
     places = [(REQUESTS, partition, LOG, 1_000, whole) for partition, (_, whole) in enumerate(logs)]
     rows = [
         kafka_row(LOG, offset, 5_000 + offset, None, value, None, partition=partition)
@@ -221,7 +221,7 @@ _STRANGERS: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
 
 @pytest.fixture(scope="module")
 def breaks(spark: SparkSession) -> dict[str, list[str]]:
-    """Returns the problems of each of these logs, which are partitions."""
+    """Returns log name -> the chain breaks found in it. Each log is one partition."""
     logs: dict[str, tuple[list[bytes | None], bool]] = {
         **{
             name: ([b"?" if seq is None else log_value(seq, []) for seq in sequence], whole)

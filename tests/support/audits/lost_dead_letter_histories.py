@@ -2,8 +2,8 @@
 
 Owners with and without the zone rules of the audit publish the times of the schedule. The target is sometimes away,
 triggers and backfills add deliveries, and messages become dead letters. An audit may miss the first fates of the log
-and the first dead letters. Its log ends at some record, later records are late, and an open transaction hides the last
-dead letters.
+and the first dead letters. Each run reads the log up to some offset. Fates between it and a second offset are late. An
+open transaction hides the last dead letters.
 
 The generator computes times by arithmetic, and shares no code with the audit.
 """
@@ -30,8 +30,8 @@ _VERSIONS = {True: "2026f", False: "2025a"}
 
 
 def after(ms: int, *, has_winter: bool) -> int:
-    """Returns the next time of BERLIN, by rules with or without winter time. Winter time begins behind the second
-    day."""
+    """Returns the next time of BERLIN, by rules with or without winter time. Winter time begins after day 1, and
+    day 0 begins at NIGHT."""
     days = range((ms - NIGHT) // DAY_MS - 1, (ms - NIGHT) // DAY_MS + 3)
     return min(found for day in days if (found := NIGHT + day * DAY_MS + HOUR_MS * (has_winter and day > 1)) > ms)
 

@@ -101,8 +101,7 @@ INNER = {
         *("unread_causes", "claims", "survivors", "verdict_checks", "unanswered", "ordering"),
     ),
 }
-"""Packages whose modules are layered: their layers in import order, each of which may import those listed before it;
-and the imports that the package permits."""
+"""Packages whose modules are layered, with their layers in import order: each may import those listed before it."""
 
 _OUTER: dict[str, tuple[str, ...]] = {
     **_arrows("postdate.sidecar", _before(SIDECAR_LAYERS), SIDECAR_VOCABULARY, _BELOW_SIDECAR),
@@ -133,7 +132,7 @@ ARROWS = {
 """The packages of Postdate that each package may import, besides itself. Inner packages precede their outer one."""
 
 LAZY_ARROWS: dict[str, tuple[str, ...]] = {"postdate.cli.spark": ("postdate.spark",)}
-"""Libraries that may be imported only inside functions, so that only a command that needs Spark loads it."""
+"""Package -> packages that it may import only inside functions, so that only commands that need Spark load it."""
 
 OWNERS: dict[str, tuple[str, ...]] = {
     "cronsim": ("postdate.wire.schedules",),
@@ -337,7 +336,7 @@ _UNFINISHED = re.compile(
 
 
 def unfinished_complaints(place: str, text: str) -> Iterator[str]:
-    """Yields unfinished work, and tests that are skipped although the machine has the program."""
+    """Yields unfinished work, and skips of tests. Only `programs.py` may skip a test, if a program is missing."""
     if place == "tests/support/deployments/programs.py":
         return
     for number, line in enumerate(text.splitlines(), 1):

@@ -103,8 +103,8 @@ class _Flood:
         return None
 
     def _goes_on(self, connection: socket.socket, more: bytes) -> bool:
-        """Sends `more`. False if the server has closed the connection. Its answers are never read, which holds the
-        connection open."""
+        """Sends `more`. False if the server has closed the connection. Its answers
+        stay unread, so that the flood holds the connection for as long as the server allows."""
         try:
             connection.send(more)
             return connection.recv(1, socket.MSG_PEEK) != b""

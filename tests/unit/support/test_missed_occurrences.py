@@ -1,4 +1,4 @@
-"""Goal: the outage test accepts correct decisions however transactions divide them, and reports each wrong skip.
+"""Goal: the outage test accepts correct decisions, in one transaction or several, and reports each wrong skip.
 
 Method: handwritten histories of a `last` schedule that fires every second and has missed 150 occurrences.
 """

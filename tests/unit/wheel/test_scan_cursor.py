@@ -1,7 +1,7 @@
 """Goal: a scan cursor never points at, or remembers, the key of an ended entry, in any order of ends.
 
 Method: over random writes, the cursor is compared with a sorted list of the present keys. In a timer index, an ended
-key must not make the wheel look wrong.
+key must not cause a rebuild of the wheel.
 """
 
 from __future__ import annotations

@@ -80,7 +80,11 @@ def _enders(
 
 
 def judge_verdicts(outcome: JudgedOutcome, traffic: SimulatedTraffic, broker: SimBroker, partitions: int) -> None:
-    """Checks that verdicts are true, and that each control and each ended request has exactly one."""
+    """Checks that verdicts are true and that none is missing or repeated.
+
+    Each ended control has exactly one answer. Each delivered, cancelled, replaced, kept or dropped request has exactly
+    one verdict with this fate and without `of`.
+    """
     movers = {
         (origin, fate.control) for origin, moves in outcome.moved.items() for fate in moves if isinstance(fate, Moved)
     }

@@ -1,7 +1,7 @@
 """Goal: partitions that the group has assigned to no member are assigned again, once. Otherwise nothing is assigned
 again.
 
-Method: an admin client returns scripted members, and members with different ids check them.
+Method: an admin client returns scripted members, and each test runs the check as a member with a given id.
 """
 
 from __future__ import annotations

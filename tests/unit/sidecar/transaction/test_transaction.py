@@ -1,9 +1,9 @@
 """Goal: every transaction of a shard is settled at its end, and no transaction begins on a producer that has not
 settled the last one.
 
-Method: a real shard on the simulated broker. Some tests answer one EndTxn with an error, let its first copy arrive
-late, and check what read_committed readers see. Others check the order of settle and begin, for each way in which a
-transaction ends.
+Method: a real shard on the simulated broker. In some tests the client sends an EndTxn twice: the second request gets an
+error as its answer, and the first one arrives late. They check what read_committed readers see. Other tests check the
+order of settle and begin, for each way in which a transaction ends.
 """
 
 from __future__ import annotations
