@@ -62,7 +62,7 @@ class RequestTopic:
     """The request topic `name`. `partitions` must be the partition count of the live topic: read it from the cluster.
 
     `horizon`: the longest delay that its sidecars accept, by this machine's clock. Raises ValueError if no such topic
-    can exist. Raises TypeError.
+    can exist, RequestInvalid if the horizon is negative, TypeError if an argument has the wrong type.
     """
 
     name: str
@@ -101,14 +101,14 @@ class RequestTopic:
         """Returns the record that schedules this message for `target` at a time: one of `at`, `delay` and `level`.
 
         Texts become UTF-8. `delay` counts from the record's own timestamp. `id`: your name for the message while it is
-        pending. A second request with this id replaces the message, or with `if_pending` "keep" leaves it unchanged and
-        ends. `grace`: if the message would leave later than this after its due time, it becomes a dead letter instead.
-        `window`: the message leaves within this time after its due time, at a time that follows from the request's
-        origin, and with `spread="even"` at the time of the lowest load that the sidecar knows. `latest`: the longest
-        time by which replacing requests can postpone the message, counted from the first request of the series.
-        `if_ended` "drop": if a message of this id, also requested with `if_ended`, was delivered within the remembered
-        window, this request ends without a delivery. `window`, `spread`, `if_pending`, `latest` and `if_ended` need the
-        setting `format_version = 2` in the deployment.
+        pending. A second request with this id replaces the message. With `if_pending="keep"`, the message stays, and
+        the second request is discarded. `grace`: if the message is late by more than this, it becomes a dead letter.
+        `window`: the message leaves within this time after its due time. The time within the window follows from the
+        request's origin; with `spread="even"`, it is the time of the lowest load that the sidecar knows. `latest`: the
+        longest time by which replacing requests can postpone the message, counted from the first request of the series.
+        With `if_ended="drop"`, this request ends without a delivery if a message of this id was delivered within the
+        remembered window, and that message was also requested with `if_ended`. `window`, `spread`, `if_pending`,
+        `latest` and `if_ended` need the setting `format_version = 2` in the deployment.
 
         `headers`: a mapping, or pairs of name and value. They may be those of a delivered record: the headers that
         Postdate added to them are left out, including its id. Raises RequestInvalid, TypeError, UnicodeEncodeError.
@@ -225,8 +225,8 @@ class RequestTopic:
         """Returns the record that pauses the recurring schedule of this id, or of the request with this origin. Nominal
         times from the timestamp of this record until that of a `resume` record are skipped.
 
-        The deployment needs the setting `format_version = 3`. Raises RequestInvalid, TypeError. The verdict, `paused`,
-        promises that none of these occurrences is delivered from then on.
+        The deployment needs the setting `format_version = 3`. Raises RequestInvalid, TypeError. After the verdict,
+        `paused`, no skipped occurrence is delivered.
         """
         return self._control(b"pause", id, origin, [])
 

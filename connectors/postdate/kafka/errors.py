@@ -60,7 +60,7 @@ class NameInUse(FatalClient):
 
 
 class OtherProtocol(FatalClient):
-    """The group has members of the group protocol classic, and the broker cannot convert it while they are there."""
+    """The group has members of the protocol classic, and the broker cannot convert the group until they have left."""
 
 
 class UnknownOutcome(KafkaFault):

@@ -69,12 +69,12 @@ class StateTimes:
         return spent
 
     def silent_ms(self, now_ms: float) -> float:
-        """Returns the milliseconds since the shard last delivered; 0 while it delivers."""
+        """Returns the milliseconds since the end of delivery or the assignment; 0 while the shard delivers."""
         return 0.0 if self.state in DELIVERING else max(now_ms - self._silent_since_ms, 0.0)
 
 
 class Stateful:
-    """Has a `state`, and counts every change of it."""
+    """Has a `state`; `times` counts its changes while this object is the latest one."""
 
     def __init__(self, times: StateTimes, clock: Clock) -> None:
         self._times = times

@@ -39,11 +39,12 @@ from postdate.spark.state.store import AuditState, StateStore, state_path
 def audit_since(
     steps: AuditSteps, report: Callable[[AuditOutcome], None], after: AuditState | None
 ) -> tuple[AuditOutcome, AuditState]:
-    """Judges the records since the last run with `options.state`, calls `report` with the outcome, and then commits.
+    """Judges the records since the last run with `options.state`, calls `report` with the outcome, and then commits. If
+    there is nothing to do, only reports.
 
     Returns the outcome, and the state from which to continue. `after` is the state that the last step of this process
     has committed; None: read the state from its tables. Raises CannotRun and JobUsageError. After an error, including
-    one of `report`, nothing is committed.
+    one of `report`, the run is not committed, although its violations may already be in their table.
     """
     began_s, options = time.monotonic(), steps.options
     assert options.state is not None, "without a state there is no last run"

@@ -105,7 +105,7 @@ def due_ms(
     after_ms = F.when(delay.isNotNull(), delay_ms).otherwise(delay_of_level_ms(level, levels_ms))
     counted_ms = let(after_ms, lambda found_ms: _bigint(request_ms.cast("decimal(20,0)") + found_ms))
     found_ms = F.when(at.isNotNull(), instant_ms(at)).otherwise(F.when(request_ms >= 0, counted_ms))
-    # Nearly all times are plain numbers, and Spark interprets `let`.
+    # Spark does not compile `let`. Nearly all times are plain numbers, which need no `let`.
     return F.coalesce(_positive(at), let(found_ms, _held))
 
 
@@ -132,7 +132,7 @@ def _held(first_ms: Column) -> Column:
 
 
 def _positive(text: Column) -> Column:
-    """Returns the number in a text in the usual form of a number; null for zero and for any other text."""
+    """Returns the number of a positive decimal text without a sign or leading zeros; null for any other text."""
     number = text.try_cast("bigint")
     return F.when((number > 0) & is_spelled(text, number), number)
 

@@ -34,8 +34,8 @@ def answer_rows(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame
     `place`.
 
     `requests_of` gives the request topic of each verdicts topic. `of` and `by` are offsets of the same partition. A
-    `malformed` record has the request topic and partition that belong to its partition; all other columns except
-    `place` are null.
+    `malformed` record has the request topic and partition that belong to its partition, and its `place`; all other
+    columns except `malformed` are null.
     """
     requests = F.try_element_at(
         F.create_map(*(F.lit(name) for pair in requests_of.items() for name in pair)), F.col("topic")
@@ -46,7 +46,7 @@ def answer_rows(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame
 
 @memoized
 def _answer_columns() -> tuple[list[Column], list[Column], list[Column]]:
-    """Returns the columns of three steps. Spark computes the columns of a step once for the next step."""
+    """Returns three lists of columns, for three selects in a row. Spark computes each column once."""
     read = [
         F.col("partition"),
         F.concat_ws("/", "topic", "partition", "offset").alias("place"),

@@ -1,7 +1,9 @@
 """The load and lateness report: upcoming load, and the lateness of past deliveries.
 
-1. Fix the end offsets: requests, store topic, then dispatch log. So a request without a fate had no fate when read.
-2. Group requests, stored requests and fates by origin (`report.rows`): a message without a final fate is ahead.
+1. Fix the end offsets: requests, store topic, then dispatch log. So a request without a fate in the log had none when
+   the end of the requests was fixed.
+2. Group requests, stored requests and fates by origin (`report.rows`): a message without a final fate counts as
+   ahead.
 3. Group by minute, hour, target and partition; percentiles are exact.
 4. Report on the terminal, as Parquet, as a page.
 """

@@ -75,7 +75,7 @@ def lateness_rows(outcome: ReportOutcome, by: str) -> list[tuple[object, ...]]:
 
 
 def late_rows(outcome: ReportOutcome) -> list[tuple[object, ...]]:
-    """Returns the latest messages as table rows: origin, target, due, lateness in ms."""
+    """Returns the messages with the highest lateness as table rows: origin, target, due, lateness in ms."""
     return [
         (message["origin"], message["target"] or "unknown", spelled_instant(message["due_ms"]), message["lateness_ms"])
         for message in outcome.late

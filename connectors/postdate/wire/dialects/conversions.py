@@ -1,8 +1,9 @@
 """Converts header values of other schedulers to those of Postdate.
 
-Each function takes the value of a header and returns the value of Postdate's header: times in epoch milliseconds,
-delays in milliseconds, actions by name. It raises ValueError, with the reason, for values that the other system would
-refuse, and for features that Postdate does not have. A time in the past is always legal, and means immediately.
+Each function takes the value of a header. `is_at` and `is_interval` find the kind of a schedule. The others return the
+value of Postdate's header: times in epoch milliseconds, delays in milliseconds, actions by name. They raise ValueError,
+with the reason, for values that the other system would refuse, and for features that Postdate does not have. A time in
+the past is always legal, and means immediately.
 """
 
 from __future__ import annotations

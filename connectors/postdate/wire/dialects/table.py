@@ -124,8 +124,8 @@ class Dialect:
     if it is absent, the target key is null. `partition_key_header`: the header with the text from which the system
     derives the partition. `needs`: triples of a header, a value and a header of Postdate. A request with this value
     must also have an equivalent of the third. `implied`: headers of Postdate that every recurring schedule of the
-    system gets. `needs_target`: False if the system chooses the target outside the record, so that the request topic's
-    default applies. `is_copy`: True if requests are copies of consumed records, so that a `postdate-id` comes from an
+    system gets. `needs_target`: False if requests need not name a target; the request topic's default target then
+    applies. `is_copy`: True if requests are copies of consumed records. A `postdate-id` in such a request comes from an
     earlier delivery.
     """
 

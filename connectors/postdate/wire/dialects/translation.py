@@ -86,7 +86,7 @@ class Translation(NamedTuple):
     names: dict[str, str]
 
     def with_sent_header_names(self, detail: str) -> str:
-        """Returns `detail` with the names of the headers that were sent instead of Postdate's."""
+        """Replaces Postdate's header names in `detail` with the names that the client sent."""
         for own, name in self.names.items():
             detail = detail.replace(own, name)
         return detail

@@ -1,7 +1,7 @@
 """The options that select the running processes to query, and the `Deployment` of these processes.
 
-A user names one or more processes, or only the cluster. If the user names the cluster, the command finds the processes
-through the consumer group, as they find each other.
+A user names one or more processes, or only the cluster. If the user names the cluster, the command looks up the members
+of the consumer group, as the processes do.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _found(config: Config, token: str) -> Deployment:
 
 
 def _labels() -> dict[str, str]:
-    """Returns the name of the user for the log of actions, and one id for the requests to several processes."""
+    """Returns headers for the log of actions: the user's name, and one id for the requests to several processes."""
     from postdate.sidecar.http.action_log import ACTION, ACTOR, new_action_id
 
     try:

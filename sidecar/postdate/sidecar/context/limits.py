@@ -29,9 +29,9 @@ PACE_DOWN_MS: Final = 0.01
 PACE_MS_MIN: Final = 1.0
 PACE_MS_MAX: Final = 5.0
 
-# Small transactions of one process in progress, on average. The minimum does not limit a process with a few shards; at
-# the maximum, with some ms each, the budget of transactions per second is the limit. Every WINDOW_PROBE_MS the duration
-# of the fastest transaction is measured again, with the minimum window.
+# Small transactions of one process in progress, on average. The minimum does not limit a process with a few shards. At
+# the maximum, transactions of a few ms reach the budget of transactions per second first. Every WINDOW_PROBE_MS the
+# duration of the fastest transaction is measured again, with the minimum window.
 WINDOW_MIN: Final = 8.0
 WINDOW_MAX: Final = 64.0
 WINDOW_PROBE_MS: Final = 60_000.0
@@ -40,8 +40,8 @@ WINDOW_PROBE_MS: Final = 60_000.0
 # and must not slow down the next ones. So even the minimum window lets 80 transactions begin in a second.
 WINDOW_TOOK_MS_MAX: Final = 100.0
 
-# Steps that wait for the thread that makes spans: some MB, and one second of 10,000 traced messages a second, each with
-# two steps.
+# Steps that wait for the thread that makes spans: enough for one second at 10,000 traced messages a second, each with
+# two steps. They take a few MB.
 SPANS_QUEUED_MAX: Final = 20_000
 
 # Bytes of the headers that such a step keeps. A `traceparent` has 55, and later versions may add fields; a vendor need

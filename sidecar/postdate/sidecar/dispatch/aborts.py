@@ -58,8 +58,8 @@ class Aborts:
         self._faults.note_commit()
 
     def aborted(self, ownership: ShardOwnership, batch: Batch, due: Due, fault: AbortRequired) -> None:
-        """Attributes an abort to a target, an entry, or neither. If the next attempt has to wait, schedules it, and
-        makes it smaller."""
+        """Attributes an abort to a target, an entry, or neither. If to neither, backs off, and makes the next attempt
+        smaller unless a trial was aborted."""
         if isinstance(fault, GivenUp):  # nothing to attribute: the target counts as failing from now on
             log.info("shard %s: %s", self._ctx.name, fault)
             return

@@ -1,9 +1,10 @@
 """Builds a transaction from due entries: which entries end now, the records to produce for each, and their fates.
 
-This is a pure step between the scan of the timer index and `ShardOwnership.run`. Entries under key 0 come first, in
-offset order, then messages (rule 4). The caller passes all entries under key 0, or a piece from `control_pieces`, so
-that the end of an entry and every pending control on it are in one transaction (rule 1). `undelivered_ends` ends the
-entries that are not delivered, and `after_commit` changes the index.
+This is a pure step between the scan of the timer index and `ShardOwnership.run`. Entries under key 0 (controls, ended
+entries, entries to store) come first, in offset order, then messages (docs/protocol.md, rule 4). The caller passes all
+entries under key 0, or a piece from `control_pieces`, so that the end of an entry and every pending control on it are
+in one transaction (rule 1). `undelivered_ends` ends the entries that are not delivered, and `after_commit` changes the
+index.
 
 Thread rule: belongs to the shard's thread. The hot loop is `BatchBuilder.build`: one pass, one decode per entry, and
 one look-up per target.
@@ -75,7 +76,8 @@ from postdate.wire.verdicts import Verdict
 _DELIVER_KIND: Final = int(Kind.DELIVER)
 _DELIVER: Final = Decision.DELIVER
 
-# One record contains all fates. Beyond this number, an entry may add two more, and a bulk control one for its progress.
+# One record contains all fates. Beyond this number, an entry may add two more, and a bulk control one for its progress;
+# the rest is a reserve.
 _FATES_MAX: Final = FATES_MAX - 5
 
 
@@ -103,7 +105,7 @@ class BatchBuilder:
         self._origin_prefix = f"{own.requests}/{partition}/".encode()
 
     def build(self, overlay: IndexOverlay, due: Due, steady_ms: float) -> Batch:
-        """Builds the transaction that ends as many of the due entries as may end now; `due` does not change. If the
+        """Builds one transaction from the due entries that can end now, up to its limits; `due` does not change. If the
         batch has `unknown` targets, the caller looks them up and builds again."""
         trial = due.trial.name or None if due.trial is not None else None
         own_filter = due.own_filter.renewed() if due.own_filter is not None else None
@@ -198,7 +200,7 @@ class BatchBuilder:
         if self._verdicts.all:
             batch.messages.append(self._verdicts.message(Verdict.CANCELLED, offset, entry.id))
         overlay.note_end(offset, entry.id if overlay.has_id(entry.id, offset) else b"", sent=False)
-        overlay.forget_choice(key, entry)  # its due time may be years ahead
+        overlay.forget_choice(key, entry)  # otherwise kept until the due time, which may be years ahead
 
     def _report_bulk(self, batch: Batch, bulk: Bulk, ends: bool) -> None:
         """Adds the fate with the number of messages on which a bulk control has acted and, if the control ends, its
@@ -219,8 +221,8 @@ class BatchBuilder:
             batch.linked.append((key, entry, fate))
 
     def _passes(self, own_filter: OwnTopicsFilter, key: bytes, entry: Entry, is_dead: bool) -> bool:
-        """True if the filter takes a message, which depends on Postdate's topics to which the end of the message
-        writes. `is_dead`: the message becomes a dead letter."""
+        """True if the filter takes the message. The filter depends on the Postdate topics to which the end of the
+        message writes. `is_dead`: the message becomes a dead letter."""
         needs_own = (
             (is_dead and self._own.dead_letters in own_filter.topics)
             or (entry.stored and self._own.store in own_filter.topics)
@@ -239,12 +241,13 @@ class BatchBuilder:
         return True
 
     def _fills(self, batch: Batch, key: bytes, entry: Entry) -> bool:
-        """True if the message under `key` still fits into one batch of its target. Always True if the target's limit is
-        at least the client's batch size.
+        """False if the message under `key` must wait for the next transaction, for one of two reasons.
 
-        A topic limits the size of batches, and the client does not split a refused batch. A message that does not fit
-        waits for the next transaction, with all later messages of its target, so that their order is kept. A message
-        also waits if this transaction stores an earlier due message of its target: the next transaction delivers both.
+        It does not fit into one batch of its target: a topic limits the size of batches, and the client does not split
+        a refused batch. All later messages of the target wait too, so that their order is kept. If the target's limit
+        is at least the client's batch size, every message fits.
+
+        Or this transaction stores an earlier due message of the target: the next transaction delivers both.
         """
         stored = batch.stored_late.get(entry.target)
         if stored is not None and stored < key[-ENTRY_KEY_SIZE_BYTES:]:
@@ -304,8 +307,8 @@ class BatchBuilder:
         bulk: Bulk | None,
     ) -> bool:
         """Delivers or skips the due occurrences of a schedule. If its target refuses them, the next delivery becomes a
-        dead letter with the headers of a request for this delivery alone, unless the schedule skips it anyway. `row`:
-        key and value of the entry. Returns True if the schedule continues."""
+        dead letter, with the headers of a single request for it; a skipped occurrence has no dead letter. `row`: key
+        and value of the entry. Returns True if the schedule continues."""
         key, raw = row
         offset, accepted_ms = split_key(key)[1], entry.accepted_ms
         assert entry.next is not None
@@ -367,7 +370,7 @@ class BatchBuilder:
         if surplus := len(decided.fates) - 1:
             batch.surplus += surplus
             batch.surplus_bytes_left -= surplus * len(entry.value or b"")
-        if batch.now_ms > batch.due_max_ms:  # the broker's clock must confirm the skips
+        if batch.now_ms > batch.due_max_ms:  # skips are valid only once the broker's clock has reached `now_ms`
             batch.due_max_ms = batch.now_ms
         if is_over(following):
             batch.surplus += 1

@@ -25,7 +25,7 @@ GROUP_COMMIT_INTERVAL_S: Final = 5.0
 CONFIRM_TIMEOUT_S: Final = 10.0
 
 # A failed client of the group is replaced after this pause, which doubles with each consecutive failure. The maximum is
-# less than CLIENT_STABLE_S: if two processes fence each other, neither mistakes the pause of the other for success.
+# less than CLIENT_STABLE_S: if two processes fence each other, neither serves for that long while the other pauses.
 CLIENT_PAUSE_S_MIN: Final = 1.0
 CLIENT_PAUSE_S_MAX: Final = 16.0
 
@@ -40,7 +40,8 @@ UNASSIGNED_CHECK_INTERVAL_S: Final = 15.0
 UNASSIGNED_CHECKS_MIN: Final = 2
 
 # With the group protocol consumer a killed static member keeps its name until its session has timed out: after 45 s by
-# default, and after 60 s at most unless the brokers allow more (group.consumer.max.session.timeout.ms).
+# default, and after 60 s at most unless the brokers allow more (group.consumer.max.session.timeout.ms). The rest is a
+# reserve. The 15 s above are the session time-out with the protocol classic.
 NAME_IN_USE_S_MAX: Final = 90.0
 # The pause before a process that waits for other members tries again. An attempt costs a client and some requests, and
 # once the wait is over, nobody serves the shards until the next attempt.

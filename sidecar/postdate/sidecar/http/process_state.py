@@ -1,6 +1,6 @@
 """The data of the running process that the HTTP port shows, and its liveness and readiness.
 
-Thread rule: only reads the data of other threads, from any thread.
+Thread rule: any thread may use this module, which only reads the data of other threads.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ def not_ready(process: ProcessState) -> list[str]:
 
 
 def remarks(process: ProcessState) -> list[str]:
-    """Returns remarks for the operator of a ready process: each shard that does not deliver everything, and the
-    reason."""
+    """Returns remarks for the operator of a ready process: that it stands by, each shard that does not deliver
+    everything, and the reasons."""
     lines = [f"this process stands by: {process.poller.stands_by}"] if process.poller.stands_by else []
     for part, thread in process.shards():
         shard = thread.shard

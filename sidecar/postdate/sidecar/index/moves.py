@@ -1,4 +1,5 @@
-"""Gives pending entries another due time: at ingest of a control, by a fate, or once the fine ring covers a window.
+"""Gives pending entries another due time: at ingest of a control, when a fate is applied, or when the fine ring reaches
+their window.
 
 Thread rule: that of the overlay.
 """
@@ -16,8 +17,8 @@ from postdate.wheel.keys import split_key
 
 
 def move(overlay: IndexOverlay, key: bytes, old: Entry, new: Entry) -> bytes:
-    """Moves an entry to another due time; an entry that a control has ended keeps its place and only notes the time.
-    Returns the new key."""
+    """Moves an entry to another due time, and returns its new key. If a control has ended the entry, the key stays the
+    same, and only the new time is recorded."""
     offset = split_key(key)[1]
     key = overlay.move(key, offset, old, new)
     if overlay.has_id(old.id, offset):
@@ -26,8 +27,8 @@ def move(overlay: IndexOverlay, key: bytes, old: Entry, new: Entry) -> bytes:
 
 
 def continue_schedule(overlay: IndexOverlay, key: bytes, old: Entry, following: Next) -> bytes:
-    """Moves a schedule to its next occurrence; a schedule that a control has ended keeps its place and only notes it.
-    Returns the new key."""
+    """Moves a schedule to its next occurrence, and returns its new key. If a control has ended the schedule, the key
+    stays the same, and only the occurrence is recorded."""
     is_pending, offset = old.kind in PENDING, split_key(key)[1]
     due_ms = overlay.chosen_ms(offset, old.stripped, following) if is_pending else following.nominal_ms
     return move(overlay, key, old, msgspec.structs.replace(old, due=due_ms, next=following))
@@ -61,8 +62,8 @@ def choose_deferred(index: TimerIndex, now_ms: int) -> bool:
     """Chooses the times of some entries with an even spread whose windows the fine ring now covers. Returns True if
     more such entries may follow.
 
-    `now_ms`: the broker's time. The old and the new time of an entry must be later: otherwise a later message of its
-    key could leave first. O(entries), at most DEFERRED_ENTRIES_MAX.
+    `now_ms`: the broker's time. An entry moves only if both its old and its new time are later: otherwise a later
+    message of its key could leave first. O(entries), at most DEFERRED_ENTRIES_MAX.
     """
     if index.timer_log.bulks:  # a bulk sweep visits each entry once, so no entry may move behind it
         return False

@@ -1,9 +1,10 @@
 """Accepted losses: the losses that an operator has accepted so that a halted shard may continue, and their use.
 
-A halt names a loss, and `postdate shard resume --accept-loss FIRST-END` accepts it. The acceptance applies only to that
-halt: if the next takeover finds another or a larger loss, the shard halts again and names that loss.
+A halt names a loss, and `postdate shard resume --accept-loss FIRST-END` accepts it. The acceptance covers that loss and
+any part of it; with a reason in `_OPEN_ENDED` it also covers later requests. If the next takeover finds a loss that no
+acceptance covers, the shard halts again and names that loss.
 
-An acceptance never causes a duplicate: requests that are given up are not delivered, even if they had not been
+An acceptance never causes a duplicate: a request that is given up is not delivered from then on, even if it was not
 delivered before. Each use is logged as an error and written into the dispatch log with the next owner record.
 
 Thread rule: belongs to the shard's thread.
@@ -17,9 +18,9 @@ from postdate.sidecar.errors import Halted, HaltReason, Loss
 
 log = logging.getLogger(__name__)
 
-# For these reasons, the range may end at the present end of the request topic, which grows. The acceptance also covers
-# later requests while the dispatch log has no newer record and has lost no older one, since then no owner can have
-# ended them. After a break of `seq`, the takeover reads the later records, so only the break must be the same.
+# With these reasons of a halt, the range may end at the present end of the request topic, which grows. The acceptance
+# also covers later requests while the dispatch log has no newer record and has lost no older one, since then no owner
+# can have ended them. After a break of `seq`, the takeover reads the later records, so only the break must be the same.
 _OPEN_ENDED = frozenset({HaltReason.DISPATCH_LOG_EMPTY, HaltReason.SEQ_BROKEN})
 
 

@@ -2,9 +2,9 @@
 
 A takeover that reads holds records in memory, so a process runs `TAKEOVERS_AT_ONCE_MAX` of them at a time. A takeover
 that waits for a broker holds no records: after `TAKEOVER_IDLE_S` without progress its slot passes to the next takeover
-in the queue. It may continue with steps that read no records. Before it reads on, it drops prefetched records, waits
-for a slot again, and continues at its position. So a partition without a leader delays other takeovers by seconds only,
-and the memory bound holds.
+in the queue. The takeover that lost its slot may continue with steps that read no records. Before it reads on, it drops
+prefetched records, waits for a slot again, and continues at its position. So a partition without a leader delays other
+takeovers by seconds only, and the memory bound holds.
 
 Thread rule: a `Slot` and its readers belong to the thread of one shard; `TakeoverSlots` is shared by all of them.
 """
@@ -29,7 +29,7 @@ class TakeoverSlots:
         self._count = count
         self._idle_s = idle_s
         self._changed = threading.Condition()
-        self._idle_since: dict[Slot, float] = {}  # of held slots; inf: the takeover handles records now
+        self._idle_since: dict[Slot, float] = {}  # held slot → since when its takeover is idle; inf: busy
         self._waiting: deque[Slot] = deque()
 
     def acquire(self, slot: Slot, stopping: Callable[[], bool]) -> bool:
@@ -64,8 +64,8 @@ class TakeoverSlots:
         return slot in self._idle_since
 
     def _has_free_slot(self) -> bool:
-        """True if a slot is free. If there is none, takes it from the takeover that was idle for longest, after
-        `idle_s`."""
+        """True if a slot is free. If all are held, takes the slot of the takeover that was idle for longest, if that
+        was at least `idle_s`."""
         if len(self._idle_since) < self._count:
             return True
         longest_idle = min(self._idle_since, key=lambda slot: self._idle_since[slot])

@@ -32,11 +32,11 @@ from postdate.tools.bench.schedules import schedules_once, steady_schedules
 from postdate.tools.bench.steady import bad_target, many, steady
 from postdate.wire.dispatch_log import CANCELLED, DELIVERED, STORED
 
-#: Milliseconds from the start of sending to the due time, by which all entries must be accepted: for each record, and
-#: the least total.
+#: Milliseconds from the start of sending to the due time, in which all entries must be accepted: per record, and the
+#: minimum in total.
 _ACCEPT_MS_PER_RECORD = 0.05
 _ACCEPT_MS_MIN = 8_000
-#: Messages of other targets in the burst, spread over its time.
+#: Messages for the other target in the burst, spread over its time.
 _OTHERS = 1_000
 #: Messages that fall due around the loss of a disk, and the interval of their due times, ms.
 _MEANWHILE = 1_500
@@ -60,7 +60,8 @@ class BenchCase:
 
 
 def held(environment: BenchEnvironment, size: Size) -> Figures:
-    """Accepts messages of which none becomes due, is idle, and restarts after a stop and after a kill."""
+    """Accepts messages that do not become due. Measures the idle process, and its restarts after a stop and after a
+    kill."""
     requests, (target,) = environment.new_topics()
     _fill_due(environment, requests, target, size.messages, _now_ms() + FAR_MS)
     sidecar = environment.sidecar(requests)
@@ -239,8 +240,8 @@ def burst(environment: BenchEnvironment, size: Size) -> Figures:
 def _rates(
     environment: BenchEnvironment, requests: str, copied: str, sidecar: BenchSidecar, count: int, fate: str = DELIVERED
 ) -> dict[str, float]:
-    """Follows a sidecar that has just started until `count` requests have the fate. Returns its rate and, unless
-    `copied` is empty, the ratio to a raw copy to the topic `copied`."""
+    """Follows a sidecar that has just started until `count` requests have the fate. Returns its rate, memory and costs
+    and, unless `copied` is empty, the rate of a raw copy to the topic `copied` and the ratio to it."""
     sidecar.wait_for_takeover()
     cost = Cost(environment, sidecar)
     with closing(Journal(environment.kafka, requests, fate)) as journal:

@@ -19,8 +19,8 @@ from postdate.tools.bench.limits import PARTITIONS, WARM_UP_S
 _APART_MS = 10
 #: Milliseconds from the beginning of filling to the first due time.
 _LEAD_MS = 4_000
-#: Seconds during which messages fall due after a member left: after a planned stop, and after a crash, which waits for
-#: the session time-out.
+#: Seconds during which messages fall due after a member left: after a planned stop or the restart of a static member,
+#: and after a crash, which waits for the session time-out.
 _PLANNED_S = 10.0
 _CRASH_S = 30.0
 _MEMBERS = ("one", "two")

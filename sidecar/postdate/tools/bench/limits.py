@@ -44,7 +44,7 @@ WARM_UP_S = 5.0
 """Seconds: the load before the measured time, since a JVM that has just started compiles its code first."""
 
 WARM_UP_RECORDS_MAX = 300_000
-"""Records of one copy of the warm-up."""
+"""Records of one copy of the warm-up, at most."""
 
 WARM_COPIES_MAX = 8
 """The largest number of copies in the warm-up of a broker that has just started. Measured: while the JVM of the broker

@@ -39,7 +39,8 @@ _FORMAT_VERSION = 3
 #: Occurrences a second that fall due in the first case: a little more than its target, so that the load does not limit
 #: the rate.
 _OFFERED_PER_S = 22_000
-#: Milliseconds: the interval of the schedules of the first case; each fires once while it is measured.
+#: Milliseconds: the interval of half of the schedules of the first case; the others are daily. Each fires once while it
+#: is measured.
 _HOUR_MS = 3_600_000
 #: Milliseconds from the start of sending to the first due time: at least, and for each schedule of the first case. If a
 #: lead was too short, it is doubled.
@@ -85,8 +86,8 @@ class BenchSchedule:
 
 
 def hourly_or_daily(number: int, at_ms: int) -> BenchSchedule:
-    """Returns a schedule that fires at `at_ms`, and then every hour; or at that second by the clock of a zone, every
-    day."""
+    """Returns a schedule. With an even `number`, it fires at `at_ms` and then every hour. With an odd number, it fires
+    at the second of `at_ms` and then daily, at the same local time of a zone."""
     if number % 2 == 0:
         return BenchSchedule([(names.EVERY, b"1h/%dms" % (at_ms % _HOUR_MS))], at_ms, _HOUR_MS)
     zone = _ZONES[number // 2 % len(_ZONES)]
@@ -263,8 +264,8 @@ class _Occurrences:
         return np.array(late, dtype=np.float64)
 
     def compare(self, requests: str, planned: list[BenchSchedule]) -> None:
-        """Reads on to the end. Raises PostdateError unless each schedule has delivered each nominal time that counts,
-        none twice, none early, and nothing else.
+        """Reads on to the end. Raises PostdateError if an occurrence that counts is missing, or if any occurrence is
+        repeated, early or unexpected.
 
         REQUIRES: nothing writes to the target any more. The requests were sent first, in turn to each partition.
         """

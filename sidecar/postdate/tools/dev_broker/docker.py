@@ -1,4 +1,5 @@
-"""The same single node as a container of the image apache/kafka, by the docker command line: no Java, no PySpark.
+"""The development broker as one container of the image apache/kafka, started with the docker command: no Java, no
+PySpark.
 
 The container is named after its port and removed when it stops; its data goes with it. The engine must be on this
 machine, since clients come to 127.0.0.1. For one caller at a time.
@@ -35,7 +36,7 @@ from postdate.tools.dev_broker.uninterrupted import uninterrupted
 IMAGE = f"apache/kafka:{KAFKA_VERSION}"
 #: The image that scripts/container-image builds from Kafka's jars if `IMAGE` cannot be pulled; same settings.
 LOCAL_IMAGE = f"postdate-kafka:{KAFKA_VERSION}"
-#: Ports inside the container. There are two, since the broker's port may be one of them.
+#: Candidates for the controller's port inside the container. The second is used if the broker's port is the first.
 _CONTROLLER_PORTS = (9093, 9094)
 _POLL_S = 0.1
 #: The output of `docker pull` for a layer: its id and its state.

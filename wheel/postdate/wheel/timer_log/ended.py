@@ -7,7 +7,7 @@ Rows of the column family `ended`:
 | --- | --- | --- |
 | `d`, hour u64, 16 bytes: a digest of the id, request offset u64 | epoch ms u64 | until the hour is forgotten |
 | `i`, generation u64, caller's id | request offset u64, 1 byte: 1 sent, 0 ended by a control | one to two windows |
-| `o`, request offset u64 | nothing | as long as `firsts` names the request |
+| `o`, request offset u64 | nothing | until `firsts` drops the request |
 
 "Sent" means delivered or dead-lettered. A generation is as long as the window, and one range tombstone deletes it. A
 request that has left the pending entries was sent, unless it has a row `o`. Such rows are rare.
@@ -181,8 +181,8 @@ class DeliveredIds:
         return hour_key(hour) + digest + number_key(offset)
 
     def keys(self, digest: bytes, offset: int, since_ms: int) -> list[bytes]:
-        """Returns, for each hour from `since_ms` on, the greatest key that a delivery of a request up to `offset` may
-        have. The latest hour comes first."""
+        """Returns, for each hour from `since_ms` on, the upper bound (inclusive) of the keys of this id with request
+        offsets up to `offset`. The latest hour comes first."""
         first, of_id = since_ms // _HOUR_MS, digest + number_key(offset)
         return [hour_key(hour) + of_id for hour in sorted(self._added, reverse=True) if hour >= first]
 

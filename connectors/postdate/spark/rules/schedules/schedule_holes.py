@@ -1,7 +1,7 @@
 """Holes in the numbers of a schedule: occurrences or extra deliveries without a fate, between two fates in the log.
 
-A hole is `missing`, unless the dispatch log may have lost fates of the schedule; then it is `unsettled`. Dead letters
-of the times in such a hole may remain, so these times are kept.
+A hole is `missing`, unless the dispatch log may have lost fates of the schedule; then it is `unsettled`. If the log may
+have lost fates, dead letters of the times in a hole may remain, so these times are kept.
 
 Pure Python without Spark.
 """
@@ -24,7 +24,7 @@ class Holes:
         lost_ms = bounds.fates_lost_before_ms
         self.lost_before_ms = lost_ms if request.request_ms < lost_ms else 0
         self.are_lost = False
-        # For each hole, its first possible time, and a time behind all of its times.
+        # For each kept hole, its first possible time, and a time behind all of its times.
         self._first_ms: list[int] = []
         self._behind_ms: list[int] = []
 
@@ -49,5 +49,5 @@ class Holes:
         findings.is_sound = True
 
     def counted(self, due_ms: int) -> int:
-        """Returns the number of `unsettled` holes that contain `due_ms`."""
+        """Returns the number of kept holes that contain `due_ms`."""
         return bisect_right(self._first_ms, due_ms) - bisect_right(self._behind_ms, due_ms)

@@ -82,7 +82,7 @@ class Suspicion:
 
 
 class RecentMinimum:
-    """The minimum of the last 32 to 64 values: the time of a transaction that nothing delays.
+    """The minimum of the last 32 to 63 values, at first of fewer: the time of a transaction that nothing delays.
 
     >>> minimum = RecentMinimum()
     >>> minimum.value
@@ -174,8 +174,8 @@ class SlowTopics:
         return self._alone is not None
 
     def interrupted(self) -> None:
-        """Notes that a trial ended or a transaction was aborted: the messages of the next transaction waited for this
-        as well."""
+        """Notes that a trial ended or a transaction was aborted: this also delayed the messages of the next
+        transaction."""
         self._alone = None
 
     def delays(self, outcomes: Mapping[str, TopicOutcome]) -> bool:
@@ -201,10 +201,11 @@ class SlowTopics:
         for its first acknowledgement, and for that of its log record. `took_ms`: its duration. `late_ms`: how long its
         first message had been due when it began; read only if `awaits_next` is True. O(topics).
 
-        A transaction does not count if no record was slow, if no messages for other targets waited for the slow topic,
-        or if it waited longest for its log record, or for its first acknowledgement, which may have any cause. The
-        suspicion against a topic ends with a transaction that has records for the topic and does not wait for them,
-        unless the topic answered first and late. It also ends PROBATION_MS after the last slow transaction.
+        A transaction does not count if no record was slow, or if no messages for other targets waited for the slow
+        topic. It also does not count if its longest wait was for its log record or for its first acknowledgement: the
+        latter wait may have any cause. The suspicion against a topic ends with a transaction that has records for the
+        topic and does not wait for them, unless the topic answered first and late. It also ends PROBATION_MS after the
+        last slow transaction.
         """
         now = self._clock.steady_ms()
         self._suspected = {
@@ -260,7 +261,8 @@ class SlowTopics:
         *,
         is_first_late: bool,
     ) -> None:
-        """Ends the suspicions against topics that were not slow in a transaction."""
+        """Ends the suspicions against topics that had records in a transaction, none of them slow. Keeps the suspicion
+        against a topic that answered first and late."""
         for topic in list(self._suspected):
             outcome = outcomes.get(topic)
             is_unknown = outcome is None or (outcome.is_first and is_first_late)
@@ -268,10 +270,10 @@ class SlowTopics:
                 del self._suspected[topic]
 
     def _weight(self, topic: str, outcomes: Mapping[str, TopicOutcome]) -> float:
-        """Returns how much a transaction counts against a topic that it waited for, from 0 to 1: the number of messages
-        for other targets for each message of this target. An isolation helps the messages for other targets, and delays
-        the messages of this target. Returns 1 for one of Postdate's own topics, since messages for any target wait.
-        O(topics)."""
+        """Returns how much a transaction counts against a topic that it waited for, from 0 to 1: the ratio of the
+        messages for other targets to the messages for this target. An isolation helps the messages for other targets,
+        and delays the messages of this target. Returns 1 for one of Postdate's own topics, since messages for any
+        target wait. O(topics)."""
         if topic in self._own_topics:
             return 1.0
         others = self._messages_for_others(topic, outcomes)

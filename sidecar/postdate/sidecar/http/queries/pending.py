@@ -3,9 +3,9 @@
 An index belongs to the thread of its shard, which answers in slices (`index_queries`). A slice is one bounded scan; all
 other work happens in this module. Between two slices the shard dispatches due entries.
 
-The entries of a page are ordered by due time, then request offset, over all shards. The cursor is the last key of the
-page, so the next page continues there even if entries have ended or arrived meanwhile. A message that is rescheduled
-meanwhile may appear twice or not at all.
+The entries of a page are ordered by due time, then request offset, over all shards. The cursor is the key of the last
+returned or examined entry. The next page continues there, even if entries have ended or arrived meanwhile. A message
+that is rescheduled meanwhile may appear twice or not at all.
 
 Thread rule: any thread but a shard's.
 """
@@ -129,7 +129,8 @@ def page(
     examined)."""
     found: list[Found] = []
     payload_max = limits.PAGE_PAYLOAD_BYTES_MAX // max(len(shards), 1)
-    bound: tuple[bytes, Partition] | None = None  # the first end of an examined range; entries beyond it may be missing
+    # The smallest last-examined key of the shards whose scan ended early; entries beyond it may be missing.
+    bound: tuple[bytes, Partition] | None = None
     for shard in shards:
         start = _start(filters, after, shard.part)
         matches, reached = _matches(shard, filters, start, limit, payload_max if keep_payload else -1)
@@ -144,7 +145,7 @@ def page(
 
 
 def count(shards: list[QueryableShard], filters: PendingFilters) -> tuple[int, bool]:
-    """Returns the number of selected entries, and whether it is exact, since the count is bounded. Raises
+    """Returns the number of selected entries, and whether it is exact: a count of many entries stops at a bound. Raises
     Unanswered."""
     total, exact = 0, True
     for shard in shards:
@@ -267,7 +268,8 @@ def _start(filters: PendingFilters, after: PageCursor | None, part: Partition) -
 def _slices(
     shard: QueryableShard, filters: PendingFilters, start: bytes, slice_max: int = limits.SLICE_ENTRIES_MAX
 ) -> Iterator[tuple[list[bytes], list[Entry]]]:
-    """Yields keys and entries from `start` on, in slices of at most `slice_max`, until there are no more."""
+    """Yields keys and entries from `start` on, in slices, until there are no more. A slice has at most `slice_max`
+    entries, or SLICE_ENTRIES_MAX if the filters are sparse."""
     most = limits.SLICE_ENTRIES_MAX if filters.is_sparse else min(slice_max, limits.SLICE_ENTRIES_MAX)
     before = entry_key(min(filters.until_ms, DUE_MS_MAX), 0)
 

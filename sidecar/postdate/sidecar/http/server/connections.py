@@ -3,8 +3,8 @@
 A connection starts with its first bytes (`acceptor`). From then on, and from each answer on, the client has
 HTTP_REQUEST_S_MAX to send a complete request, and then HTTP_ANSWER_S_MAX to receive the answer. If more than
 HTTP_CONNECTIONS_MAX are open, the port closes one that awaits no answer: the oldest of the address with most such
-connections. So a new connection is always served, and a client that opens thousands of connections displaces only its
-own, not a probe.
+connections. It closes a new connection only if all others await an answer. A client that opens thousands of connections
+displaces only its own, not a probe.
 
 These bounds must include the handshake. So TLS begins here and not in the listening socket: asyncio would report a
 connection only after its handshake, and a connection that never finishes the handshake would have no bounds.
@@ -107,7 +107,8 @@ class BoundedConnection(H11Protocol):
             self._must_end_in(HTTP_ANSWER_S_MAX)
 
     def on_response_complete(self) -> None:
-        """Starts the deadline of the next request. A client that still reads the answer has HTTP_ANSWER_S_MAX."""
+        """Starts the deadline of the next request; it is HTTP_ANSWER_S_MAX if part of the answer is still to be
+        sent."""
         self._has_request = False
         self._must_end_in(HTTP_ANSWER_S_MAX if self.transport.get_write_buffer_size() else HTTP_REQUEST_S_MAX)
         super().on_response_complete()
