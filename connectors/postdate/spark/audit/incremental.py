@@ -44,7 +44,7 @@ def audit_since(
 
     Returns the outcome, and the state from which to continue. `after` is the state that the last step of this process
     has committed; None: read the state from its tables. Raises CannotRun and JobUsageError. After an error, including
-    one of `report`, the run is not committed, although its violations may already be in their table.
+    one of `report`, the run is not committed, and the next run restores the tables that this one has changed.
     """
     began_s, options = time.monotonic(), steps.options
     assert options.state is not None, "without a state there is no last run"
