@@ -185,10 +185,12 @@ def verdicts(batch: Batch) -> list[tuple[str, int]]:
     return [(answer["verdict"], int(answer["origin"].rpartition("/")[2])) for answer in answers]
 
 
+#: A function that `new_shards` yields.
+Make = Callable[..., LongDelayShard]
+
+
 @contextmanager
-def new_shards(
-    directory: Path, mode: Verdicts = "none", format_version: int = 2
-) -> Iterator[Callable[..., LongDelayShard]]:
+def new_shards(directory: Path, mode: Verdicts = "none", format_version: int = 2) -> Iterator[Make]:
     """Yields a function that opens shards in separate directories; at the end, compares their counters of schedules
     with their entries, and closes them. With `begins=False` a shard has no initial state; the returned function may
     override the arguments given here."""

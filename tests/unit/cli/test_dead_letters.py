@@ -197,7 +197,7 @@ def test_a_requeued_dead_letter_is_complete_and_in_its_partition(cluster: Simula
     before, again = requests_in(cluster, 3)
     assert again.headers == before.headers == [("a", b"1"), ("a", None), ("b", b"")]
     assert (again.id, again.key, again.grace_ms) == (b"order-9", b"order-9", 3_600_000)
-    assert again.due_ms == record.timestamp_ms + 5_000, "a delay counts anew"
+    assert again.due_ms == record.timestamp_ms + 5_000, "the delay counts from the new request"
 
 
 @pytest.mark.parametrize("time", [["--delay", "1m"], ["--level", "5"], ["--at", "+1m"]], ids=str)

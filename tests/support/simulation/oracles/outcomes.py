@@ -195,7 +195,7 @@ def judge(
         if origin[0] in halted and not outcome.final(origin) and origin not in {*outcome.delivered, *outcome.dead}:
             continue
         if request.returned is not None:
-            kind = "of a named policy" if request.returned.name else "of its own policy"
+            kind = "of a named policy" if request.returned.name else "of the policy in its request"
             outcome.reached[f"return {kind} {outcome.final(origin)}"] += 1
             outcome.reached["return after its last attempt"] += "attempts-exhausted" in request.dead
         allowed = Allowed(outcome, traffic, readings, troubles, request)

@@ -62,7 +62,7 @@ SITUATIONS: Final[dict[str, str]] = {
     "a request is dropped, since one of its id was delivered": "fate dropped",
     "a request continues a series": "fate replaced in a series",
     "a fate gives the start of a series before its request": "recovery: the start of a series before its survivor",
-    "a return with a policy is redelivered": "return of its own policy delivered",
+    "a return with a policy is redelivered": "return of the policy in its request delivered",
     "a return that names a policy is redelivered": "return of a named policy delivered",
     "a return comes after its last attempt": "return after its last attempt",
     "owners change a named policy while returns of it are pending": "policy changed while it is needed",

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from math import inf
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,11 +30,6 @@ from postdate.sidecar.dispatch.targets.targets import Targets
 from postdate.wire.headers import Headers
 from support.kafka_simulator.producer import SimTransactionalProducer
 from support.shards.simulated_shard import OWN, ShardEnvironment, parts, read_requests, refuse
-
-
-@pytest.fixture
-def env(tmp_path: Path) -> ShardEnvironment:
-    return ShardEnvironment(tmp_path)
 
 
 def times_at(now_ms: int) -> tuple[int, int]:

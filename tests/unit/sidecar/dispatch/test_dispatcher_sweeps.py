@@ -6,7 +6,6 @@ Method: as `test_dispatcher`.
 from __future__ import annotations
 
 from math import inf
-from pathlib import Path
 
 import pytest
 
@@ -18,11 +17,6 @@ from postdate.wheel.keys import split_key
 from postdate.wire.dispatch_log import SWEPT, BulkProgress
 from postdate.wire.limits import DUE_MS_MIN
 from support.shards.simulated_shard import OWN, ShardEnvironment, parts, read_requests, refuse
-
-
-@pytest.fixture
-def env(tmp_path: Path) -> ShardEnvironment:
-    return ShardEnvironment(tmp_path)
 
 
 def times_at(now_ms: int) -> tuple[int, int]:

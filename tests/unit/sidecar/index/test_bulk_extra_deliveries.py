@@ -7,7 +7,7 @@ AT_MS.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,10 +22,8 @@ from postdate.wheel.entry import Next
 from postdate.wheel.timer_log import changes
 from postdate.wire.dispatch_log import CANCELLED, OCCURRED, BulkCancelled, ExtraFate, Occurred
 from postdate.wire.stored import decode_stored
-from support.shards.long_delays import BASE_MS, OWN, LongDelayShard, new_shards, request, timed, verdict_texts
+from support.shards.long_delays import BASE_MS, OWN, LongDelayShard, Make, new_shards, request, timed, verdict_texts
 from support.shards.second_schedule import FIRST_MS, control, drained, nominal_ms, state, stored
-
-Make = Callable[..., LongDelayShard]
 
 AT_MS = BASE_MS + 500
 OCCURRED_ONCE = Occurred(0, FIRST_MS, OCCURRED, 1, FIRST_MS, 0)

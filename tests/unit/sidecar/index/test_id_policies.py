@@ -7,9 +7,6 @@ applies fates of other owners to play their decisions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
 import pytest
 
 from postdate.kafka.interface import Record
@@ -38,7 +35,7 @@ from support.shards.long_delays import (
     OWN,
     SOON_MS,
     LongDelayShard,
-    new_shards,
+    Make,
     request,
     schedule,
     timed,
@@ -46,17 +43,10 @@ from support.shards.long_delays import (
     verdicts,
 )
 
-Make = Callable[..., LongDelayShard]
 LATEST_MS = 1_000
 #: Due times within the limit of a series that begins at BASE_MS, and after it.
 WITHIN_MS, BEHIND_MS = BASE_MS + 900, BASE_MS + 1_500
 LIMIT_MS = BASE_MS + LATEST_MS
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[Make]:
-    with new_shards(tmp_path) as make:
-        yield make
 
 
 def debounced(offset: int, due_ms: int, at_ms: int = BASE_MS) -> Record:

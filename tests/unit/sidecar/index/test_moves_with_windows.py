@@ -8,8 +8,6 @@ compute the expected draw from the formula of docs/protocol.md.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from zlib import crc32
 
 import pytest
@@ -43,20 +41,13 @@ from support.shards.long_delays import (
     SOON_MS,
     STORE_AFTER_MS,
     LongDelayShard,
-    new_shards,
+    Make,
     request,
     schedule,
 )
 
-Make = Callable[..., LongDelayShard]
 WINDOW_MS = 4_000
 LATER_MS = BASE_MS + 3_000
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[Make]:
-    with new_shards(tmp_path) as make:
-        yield make
 
 
 def drawn_ms(offset: int, window_ms: int = WINDOW_MS) -> int:

@@ -8,7 +8,7 @@ compute nominal times by arithmetic. The rules are those of docs/protocol.md, "S
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -46,10 +46,8 @@ from postdate.wire.dispatch_log import (
 from postdate.wire.errors import FormatError
 from postdate.wire.limits import FATES_MAX
 from postdate.wire.schedules.schedule import Schedule
-from support.shards.long_delays import BASE_MS, OWN, LongDelayShard, new_shards, request
+from support.shards.long_delays import BASE_MS, OWN, LongDelayShard, Make, new_shards, request
 from support.shards.second_schedule import FIRST_MS, calendar, drawn_ms, nominal_ms
-
-Make = Callable[..., LongDelayShard]
 
 
 @pytest.fixture

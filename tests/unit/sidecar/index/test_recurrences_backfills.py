@@ -7,7 +7,7 @@ past times, each published by the fate before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ from postdate.wire.dispatch_log import (
 from postdate.wire.errors import FormatError
 from postdate.wire.limits import BACKFILL_MAX, EXTRAS_MAX
 from postdate.wire.schedules import extras as extras_of_a_schedule
-from support.shards.long_delays import BASE_MS, OWN, LongDelayShard, new_shards, request, verdict_texts
+from support.shards.long_delays import BASE_MS, OWN, Make, new_shards, request, verdict_texts
 from support.shards.second_schedule import (
     FIRST_MS,
     IS_STORED,
@@ -54,8 +54,6 @@ from support.shards.second_schedule import (
     state,
     stored,
 )
-
-Make = Callable[..., LongDelayShard]
 
 AT_MS = BASE_MS + 500
 

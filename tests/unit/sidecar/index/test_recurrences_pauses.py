@@ -7,7 +7,7 @@ Method: traces on a real timer index and the STORE that its transactions write (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,7 +40,7 @@ from postdate.wire.dispatch_log import (
 from postdate.wire.errors import FormatError
 from postdate.wire.limits import SWITCHES_MAX
 from postdate.wire.requests.rules import RequestRules
-from support.shards.long_delays import BASE_MS, LongDelayShard, new_shards, request, verdict_texts
+from support.shards.long_delays import BASE_MS, Make, new_shards, request, verdict_texts
 from support.shards.second_schedule import (
     FIRST_MS,
     IS_STORED,
@@ -55,8 +55,6 @@ from support.shards.second_schedule import (
     state,
     stored,
 )
-
-Make = Callable[..., LongDelayShard]
 
 
 @pytest.fixture

@@ -41,14 +41,6 @@ from support.shards.simulated_shard import OWN, R, ShardEnvironment, takeovers
 _HOUR_MS = 3_600_000
 
 
-@pytest.fixture
-def env(tmp_path: Path) -> ShardEnvironment:
-    """A cluster whose shards have the paths of a data directory."""
-    directory = tmp_path / "simulated" / R
-    directory.mkdir(parents=True)
-    return ShardEnvironment(directory)
-
-
 def _run(env: ShardEnvironment, *arguments: str) -> tuple[int, str, str]:
     data = env.directory.parent.parent
     done = CliRunner().invoke(postdate, ["shard", *arguments, "--data", str(data)])

@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -30,11 +29,6 @@ from postdate.wheel.index import TimerIndex
 from support.shards.simulated_shard import BUDGET_MS, R, ShardEnvironment, takeovers
 
 PART = Partition(R, 0)
-
-
-@pytest.fixture
-def env(tmp_path: Path) -> ShardEnvironment:
-    return ShardEnvironment(tmp_path)
 
 
 def pass_ms(env: ShardEnvironment, shard: Shard, time_ms: float) -> None:

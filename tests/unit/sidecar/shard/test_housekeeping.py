@@ -5,18 +5,11 @@ Method: the real `Shard` runs over the simulated broker and a real timer log; th
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.timer_log.database import Database
 from support.shards.simulated_shard import ShardEnvironment
-
-
-@pytest.fixture
-def env(tmp_path: Path) -> ShardEnvironment:
-    return ShardEnvironment(tmp_path)
 
 
 def pass_ms(env: ShardEnvironment, shard: Shard, for_ms: float) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -20,11 +19,6 @@ from postdate.sidecar.shard.limits import INTERNAL_ATTEMPTS_MAX, INTERNAL_CALM_M
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
 from support.shards.simulated_shard import ShardEnvironment
-
-
-@pytest.fixture
-def env(tmp_path: Path) -> ShardEnvironment:
-    return ShardEnvironment(tmp_path)
 
 
 class _Guarded:

@@ -32,11 +32,6 @@ from support.shards.simulated_shard import ShardEnvironment, parts
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
-@pytest.fixture
-def env(tmp_path: Path) -> ShardEnvironment:
-    return ShardEnvironment(tmp_path)
-
-
 def _waits(env: ShardEnvironment, shard: Shard, for_ms: float) -> list[float]:
     """Lets `for_ms` pass, and turns the shard whenever it is due; returns the wait that the shard requested after each
     turn."""

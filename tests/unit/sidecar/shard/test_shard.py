@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,11 +27,6 @@ from support.shards.simulated_shard import OWN, R, ShardEnvironment, refuse, tak
 
 def _has_ended(env: ShardEnvironment, count: int) -> bool:
     return env.ended() == count
-
-
-@pytest.fixture
-def env(tmp_path: Path) -> ShardEnvironment:
-    return ShardEnvironment(tmp_path)
 
 
 def test_a_refused_request_above_the_clients_own_limit_leaves_as_a_dead_letter(env: ShardEnvironment) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,13 +32,6 @@ from support.shards.simulated_shard import OWN, R, ShardEnvironment, parts, take
 _HOUR_MS = 3_600_000
 _LOG = Partition(OWN.dispatch_log, 0)
 _REQUESTS = Partition(R, 0)
-
-
-@pytest.fixture
-def env(tmp_path: Path) -> ShardEnvironment:
-    directory = tmp_path / "simulated" / R
-    directory.mkdir(parents=True)
-    return ShardEnvironment(directory)
 
 
 def _halt(env: ShardEnvironment, topic: RequestTopicConfig | None = None) -> Shard:

@@ -9,7 +9,7 @@ Method: a whole takeover without a disk (`support.shards.simulated_shard`), and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from zlib import crc32
 
@@ -33,22 +33,15 @@ from postdate.wire.dispatch_log import (
     Moved,
     PlainFate,
 )
-from support.shards.long_delays import BASE_MS, LongDelayShard, new_shards, request, schedule
+from support.shards.long_delays import BASE_MS, LongDelayShard, Make, request, schedule
 from support.shards.simulated_shard import OWN, ShardEnvironment
 
-Make = Callable[..., LongDelayShard]
 MINUTE_MS = 60_000
 #: The first due time, the due time after the move, and the present time, near the end of the window of the moved
 #: message.
 FIRST_MS, MOVED_MS, NOW_MS = BASE_MS + 30 * MINUTE_MS, BASE_MS + 2 * MINUTE_MS, BASE_MS + 2 * MINUTE_MS + 900
 EVEN = {"window": "1s", "spread": "even"}
 COUNT = 50
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[Make]:
-    with new_shards(tmp_path) as make:
-        yield make
 
 
 def draw_ms(offset: int, window_ms: int) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -32,13 +31,6 @@ from support.shards.simulated_shard import OWN, R, ShardEnvironment
 _LATER_MS = 120_000
 _OUTAGE_MS = 600_000
 _LOG, _STORE = Partition(OWN.dispatch_log, 0), Partition(OWN.store, 0)
-
-
-@pytest.fixture
-def env(tmp_path: Path) -> ShardEnvironment:
-    directory = tmp_path / "simulated" / R
-    directory.mkdir(parents=True)
-    return ShardEnvironment(directory)
 
 
 def _halt(env: ShardEnvironment, topic: RequestTopicConfig | None = None) -> Shard:

@@ -7,7 +7,6 @@ differ, or a transaction is open on the request topic. Then the shard starts wit
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -23,13 +22,6 @@ from support.shards.simulated_shard import OWN, R, ShardEnvironment
 _HOUR_MS = 3_600_000
 #: Nothing is stored, so that a pending request holds back the low-water mark.
 _TOPIC = RequestTopicConfig(R, store_after_ms=0)
-
-
-@pytest.fixture
-def env(tmp_path: Path) -> ShardEnvironment:
-    directory = tmp_path / "simulated" / R
-    directory.mkdir(parents=True)
-    return ShardEnvironment(directory)
 
 
 def _keep_one_pending_and_deliver(env: ShardEnvironment, count: int) -> Shard:

@@ -8,7 +8,6 @@ or the dispatch log is truncated. Then the shard starts without a disk.
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -22,13 +21,6 @@ from support.shards.simulated_shard import R, ShardEnvironment
 
 _HOUR_MS = 3_600_000
 _TOPIC = RequestTopicConfig(R, store_after_ms=0)
-
-
-@pytest.fixture
-def env(tmp_path: Path) -> ShardEnvironment:
-    directory = tmp_path / "simulated" / R
-    directory.mkdir(parents=True)
-    return ShardEnvironment(directory)
 
 
 def _deliver(env: ShardEnvironment, shard: Shard, count: int) -> None:

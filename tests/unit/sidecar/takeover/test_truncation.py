@@ -6,7 +6,6 @@ again. Then the shard starts on its own disk, or on another one.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,11 +22,6 @@ from postdate.wheel.timer_log.changes import EntryChanges
 from support.kafka_simulator import SimKafka
 from support.kafka_simulator.admin import SimAdmin
 from support.shards.simulated_shard import OWN, R, ShardEnvironment, refuse
-
-
-@pytest.fixture
-def env(tmp_path: Path) -> ShardEnvironment:
-    return ShardEnvironment(tmp_path)
 
 
 def _accept(env: ShardEnvironment) -> Instruction:

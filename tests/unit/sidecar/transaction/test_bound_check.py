@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -29,11 +28,6 @@ _LOG = Partition(OWN.dispatch_log, 0)
 _STORE = Partition(OWN.store, 0)
 _REQUESTS = Partition(R, 0)
 _LONG = RequestTopicConfig(R, store_after_ms=1_000)
-
-
-@pytest.fixture
-def env(tmp_path: Path) -> ShardEnvironment:
-    return ShardEnvironment(tmp_path)
 
 
 @contextmanager

@@ -7,9 +7,6 @@ its rules, the trace of that rule fails.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
 import msgspec
 import pytest
 
@@ -46,21 +43,14 @@ from support.shards.long_delays import (
     SOON_MS,
     STORE_AFTER_MS,
     LongDelayShard,
-    new_shards,
+    Make,
     request,
     schedule,
     timed,
     verdicts,
 )
 
-Make = Callable[..., LongDelayShard]
 CANCEL, MOVE = {"action": "cancel", "id": "a"}, {"action": "reschedule", "id": "a"}
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[Make]:
-    with new_shards(tmp_path) as make:
-        yield make
 
 
 def unmoved(shard: LongDelayShard) -> dict[int, tuple[int, Entry]]:

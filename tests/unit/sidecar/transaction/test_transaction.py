@@ -29,11 +29,6 @@ from support.kafka_simulator.producer import SimTransactionalProducer
 from support.shards.simulated_shard import OWN, ShardEnvironment, takeovers
 
 
-@pytest.fixture
-def env(tmp_path: Path) -> ShardEnvironment:
-    return ShardEnvironment(tmp_path)
-
-
 def _ownership_of(shard: Shard) -> ShardOwnership:
     assert shard._ownership is not None
     return shard._ownership

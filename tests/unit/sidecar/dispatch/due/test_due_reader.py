@@ -7,7 +7,6 @@ transactions, or the committed fates.
 from __future__ import annotations
 
 from math import inf
-from pathlib import Path
 
 import pytest
 
@@ -27,11 +26,6 @@ from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import LAST_KEY, entry_key, split_key
 from postdate.wire.reasons import Reason
 from support.shards.simulated_shard import R, ShardEnvironment, hold_controls, read_due
-
-
-@pytest.fixture
-def env(tmp_path: Path) -> ShardEnvironment:
-    return ShardEnvironment(tmp_path)
 
 
 def _isolated(

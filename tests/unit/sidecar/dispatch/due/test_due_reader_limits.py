@@ -7,7 +7,6 @@ Method: as `test_due_reader`.
 from __future__ import annotations
 
 from math import inf
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,11 +23,6 @@ from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import LAST_KEY, entry_key
 from support.shards.simulated_shard import R, ShardEnvironment, hold_controls, read_due
-
-
-@pytest.fixture
-def env(tmp_path: Path) -> ShardEnvironment:
-    return ShardEnvironment(tmp_path)
 
 
 def backlog(env: ShardEnvironment, shard: Shard, monkeypatch: pytest.MonkeyPatch, count: int) -> TimerIndex:
