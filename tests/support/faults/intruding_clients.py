@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from postdate.wire.headers import Headers
 from support.brokers.broker import unique_name
@@ -14,15 +15,26 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 def take_id(bootstrap: str, transactional_id: str) -> None:
     """Initializes a foreign producer with this id, which fences the id's owner, and closes the producer without a
-    transaction."""
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "log_level": 0})
+    transaction.
+
+    If the broker reports that this producer is fenced, a new one repeats the attempt, as the sidecar does. Kafka 4.2
+    reports this although nobody else takes the id: the coordinator plans to abort the owner's open transaction, but
+    before it does so, the owner may abort it and begin another one (`handleInitProducerId` in TransactionCoordinator
+    does not hold its lock in between).
+    """
+    settings = {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "log_level": 0}
+    deadline = time.monotonic() + WAIT_TIMEOUT_S
+    producer = Producer(settings)
     while True:
         try:
             producer.init_transactions(20)
             return
-        except KafkaException as error:
-            if not error.args[0].retriable():
+        except KafkaException as raised:
+            error = raised.args[0]
+            if time.monotonic() >= deadline or not (error.retriable() or error.code() == KafkaError._FENCED):
                 raise
+            if error.fatal():
+                producer = Producer(settings)
 
 
 @contextmanager
