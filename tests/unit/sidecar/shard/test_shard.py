@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from postdate.kafka.errors import Retriable
+from postdate.kafka.errors import Fenced, Retriable
 from postdate.kafka.interface import NewTopic, Partition
 from postdate.sidecar.config.settings import RequestTopicConfig
 from postdate.sidecar.states import State
@@ -22,6 +22,7 @@ from postdate.wheel.errors import Corrupt
 from postdate.wire.dispatch_log import OWNER
 from postdate.wire.stored import BOUND_KEY
 from postdate.wire.verdicts import decode_verdict
+from support.kafka_simulator.producer import SimTransactionalProducer
 from support.shards.simulated_shard import OWN, R, ShardEnvironment, refuse, takeovers
 
 
@@ -285,4 +286,27 @@ def test_after_a_fence_the_owner_writes_a_new_owner_record(env: ShardEnvironment
     shard.note_ownership_confirmed()
     env.until(shard, lambda: env.ended() == 1)
     assert [(record.kind, record.takeover) for record in env.log()] == [("owner", 1), ("owner", 2), ("fates", 2)]
+    shard.close()
+
+
+def test_a_takeover_whose_init_is_reported_as_fenced_is_repeated(
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka 4.2 reports this if the older owner ends its transaction while the coordinator prepares to abort it."""
+    init = SimTransactionalProducer.init
+    fenced: list[str] = []
+
+    def fenced_once(producer: SimTransactionalProducer, timeout_s: float, topic: str = "") -> None:
+        if not fenced:
+            fenced.append(topic)
+            raise Fenced("reported as fenced")
+        init(producer, timeout_s, topic)
+
+    monkeypatch.setattr(SimTransactionalProducer, "init", fenced_once)
+    shard = env.new_shard()
+    env.schedule(1)
+    env.until(shard, lambda: shard.state is State.FENCED)
+    shard.note_ownership_confirmed()
+    env.until(shard, lambda: env.ended() == 1)
+    assert [(record.kind, record.takeover) for record in env.log()] == [("owner", 1), ("fates", 1)]
     shard.close()
