@@ -18,7 +18,7 @@ def take_id(bootstrap: str, transactional_id: str) -> None:
     transaction.
 
     If the broker reports that this producer is fenced, a new one repeats the attempt, as the sidecar does. Kafka 4.2
-    reports this although nobody else takes the id: the coordinator plans to abort the owner's open transaction, but
+    reports this although no other client takes the id: the coordinator plans to abort the owner's open transaction, but
     before it does so, the owner may abort it and begin another one (`handleInitProducerId` in TransactionCoordinator
     does not hold its lock in between).
     """
