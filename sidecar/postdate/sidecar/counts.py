@@ -1,12 +1,13 @@
-"""The counters of one shard as plain numbers: written by its thread, read for metrics.
+"""The counters of one shard as plain numbers: its thread writes them, and metrics read them.
 
-The hot path must not pay for metrics. Per message there is at most one comparison at ingest and one append at dispatch;
-everything else is per batch or per transaction. `http.metrics` defines names, units and meaning of the metrics.
+Metrics must not slow down the hot path. For each message, ingest makes at most one comparison and dispatch one append;
+all other work is done once for each batch or transaction. `http.metrics` defines names, units and meaning of the
+metrics.
 
 A `ShardCounts` lives as long as the process, even if the shard moves to another member and returns, so its counters
 never decrease.
 
-Thread rule: written only by the shard's thread; read by any. A reader may see a transaction partly counted.
+Thread rule: only the shard's thread writes; any thread may read, and may see a transaction partly counted.
 """
 
 from __future__ import annotations
@@ -41,36 +42,37 @@ from postdate.wire.dispatch_log import (
     Skipped,
 )
 
-#: Upper bounds of the classes of lateness, ms: fine near the promised lateness, and up to an hour for outages.
+#: Upper bounds of the buckets for lateness, ms: close together near the promised lateness, and up to an hour for
+#: outages.
 LATENESS_BOUNDS_MS: Final = (
     5, 10, 20, 30, 50, 75, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000, 900_000, 3_600_000,
 )  # fmt: skip
 
-#: Upper bounds of the classes of a transaction's time, ms: a quiet broker takes 3, the client's time-outs are 10,000.
+#: Upper bounds of the buckets for a transaction's duration, ms: about 3 ms with an idle broker; the transaction
+#: time-out is 10,000 ms.
 TRANSACTION_BOUNDS_MS: Final = (2, 3, 5, 7, 10, 15, 20, 30, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
 
 COMMITTED, ABORTED, UNKNOWN, FENCED, FAILED = OUTCOMES = ("committed", "aborted", "unknown", "fenced", "failed")
-"""The outcome of a transaction, as far as this process knows."""
+"""The outcomes of transactions, as far as this process knows."""
 
 SCHEDULE, CANCEL, RESCHEDULE, PAUSE, RESUME, TRIGGER, BACKFILL, REFUSED = REQUEST_OUTCOMES = (
     *("schedule", "cancel", "reschedule", "pause", "resume", "trigger"),
     *("backfill", "refused"),
 )
-"""The kind of a request that was read."""
+"""The kinds of requests that were read."""
 
 _NOT_FINAL: Final = (
     *(MOVED, STORED, SWEPT, OCCURRED, SKIPPED, PAUSED, RESUMED),
     *(TRIGGERED, BACKFILLED, EXTRA, EXTRA_DEAD),
 )
 
-# Fewer values than this are sorted into their classes one by one, since numpy's calls would cost more.
+# Fewer values than this are sorted into their buckets one by one, since numpy's calls would cost more.
 _VECTOR_MIN: Final = 200
 _FATE_NAME = attrgetter("name")
 
 
 class Histogram:
-    """Counts of values by class. `buckets` has one class more than there are bounds, for the values above all of
-    them."""
+    """Counts of values by bucket. There is one bucket more than there are bounds, for the values above all of them."""
 
     def __init__(self, bounds: Sequence[int]) -> None:
         self.bounds = bounds
@@ -84,8 +86,8 @@ class Histogram:
         self.total += value
 
     def add_since(self, starts: list[int], end: int) -> None:
-        """Counts `end - start` of each start, at least 0. Measured per value: 0.2 us one by one, 0.05 us in
-        thousands."""
+        """Counts `end - start` for each start; a negative difference counts as 0. Measured: 0.2 us for each value if
+        there are few, 0.05 us in thousands."""
         if len(starts) < _VECTOR_MIN:
             buckets, bounds, total = self.buckets, self.bounds, 0
             for start in starts:
@@ -113,16 +115,16 @@ class ShardCounts:
         self.rated = 0
         """Messages that were due and had to wait for the rate of their target."""
         self.unremembered_ids = 0
-        """Delivered messages whose id is not remembered, for lack of space."""
+        """Delivered messages whose id is not remembered, because the memory for ids is full."""
         self.lateness = Histogram(LATENESS_BOUNDS_MS)
         self.transactions = dict.fromkeys(OUTCOMES, 0)
         self.transaction_ms = Histogram(TRANSACTION_BOUNDS_MS)
         self.skew_ms: float | None = None
-        """Local clock minus the broker's, at the last transaction with fates; None before the first."""
+        """The local wall clock minus the broker's in ms, at the last transaction with fates; None before the first."""
 
     def read(self, requests: int, others: list[str]) -> None:
-        """Counts a batch of read requests: their number, and in `others` the outcome of each request that schedules
-        nothing."""
+        """Counts a batch of requests that were read. `requests`: their number. `others`: the outcome of each of them
+        that schedules nothing."""
         self.requests[SCHEDULE] += requests - len(others)
         for outcome in others:
             self.requests[outcome] += 1
@@ -153,7 +155,7 @@ class ShardCounts:
         """Counts a transaction with these fates that has just been committed. REQUIRES: `clock` has a sample.
 
         `dues_ms`: for each `delivered`, `occurred` or `extra` fate the time from which its message could have left.
-        `dead`: the reason of each dead letter. `recurs`: some of the fates are those of schedules.
+        `dead`: the reason of each dead letter. `recurs`: some of the fates belong to recurring schedules.
         """
         if len(fates) == len(dues_ms) and not recurs:
             self.fates[DELIVERED] += len(fates)

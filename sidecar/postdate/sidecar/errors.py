@@ -3,13 +3,13 @@
     PostdateError                   exit 1
     ├── ConfigError                 exit 2   fix the configuration or the command and start again
     ├── TransientError              exit 1   retry, with a deadline; past the deadline it is a failure
-    ├── ShardFenced                 exit 3   stop acting for the shard; the process ends with 3 when it was the last
-    ├── ClientFailed                exit 6   the group's client failed repeatedly; end the process
+    ├── ShardFenced                 exit 3   stop acting for the shard; the process ends if it was the last
+    ├── ClientFailed                exit 6   the group consumer failed repeatedly; end the process
     ├── Contradicted                         rebuild the index from the topics; never leaves the takeover
     └── Halted                      exit 1   the shard stops; an operator must act, as the message describes
     RequestRefused (wire)                    end the request as a dead letter with its reason; never stops a shard
 
-The errors of the other packages are mapped into this tree where they enter the sidecar:
+If a fault of Kafka ends a command, `consequence_of` maps it to this tree:
 
     kafka             SettingRefused, NotAuthorized, DevBrokerFailed        -> ConfigError
                       Fenced                                                -> ShardFenced
@@ -29,8 +29,8 @@ from postdate.kafka import errors as kafka_errors
 class Exit(IntEnum):
     """The exit codes of the commands; the table in docs/operations.md describes each.
 
-    An audit, which does not import this package, also ends with 3 if messages were later than a bound allows, and is
-    the only command that ends with 5.
+    An audit does not import this package. It also ends with 3, if messages were later than `--fail-on-lateness` allows,
+    and it is the only command that ends with 5.
     """
 
     OK = 0
@@ -43,7 +43,7 @@ class Exit(IntEnum):
 
 
 class PostdateError(Exception):
-    """The base of all errors of the sidecar; its text is one sentence or more for the person who runs it."""
+    """The base of all errors of the sidecar. The text of an error is a message for the operator."""
 
     exit_code: Exit = Exit.FAILED
 
@@ -59,23 +59,23 @@ class TransientError(PostdateError):
 
 
 class ShardFenced(PostdateError):
-    """Another process acts for the shard now; this process must stop acting for it at once and write nothing more."""
+    """This process must stop acting for the shard at once, and write nothing more: another process acts for it."""
 
     exit_code = Exit.FENCED
 
 
 class Contradicted(PostdateError):
-    """The dispatch log decided a control differently than this index: the index must be rebuilt from the topics."""
+    """The dispatch log and this index contradict each other: the index must be rebuilt from the topics."""
 
 
 class ClientFailed(PostdateError):
-    """The client in the group failed several times in a row; the process ends, and the message names the remedy."""
+    """The group consumer failed several times in a row; the process ends, and the message names the remedy."""
 
     exit_code = Exit.CLIENT_FAILED
 
 
 class HaltReason(StrEnum):
-    """The reason why a shard stopped permanently. Closed: each reason has an entry in the runbook."""
+    """The reason why a shard halted. The set is closed: each reason has an entry in the runbook."""
 
     TOPIC_RECREATED = "topic-recreated"
     REQUESTS_TRUNCATED = "requests-truncated"
@@ -92,22 +92,23 @@ class HaltReason(StrEnum):
 
 
 IRREPLACEABLE = frozenset({HaltReason.REQUESTS_TRUNCATED, HaltReason.DISPATCH_LOG_TRUNCATED})
-"""After one of these halts, a shard must keep its index: only the index knows the records that Kafka has lost, and
-after a rebuild their messages would be delivered again."""
+"""After one of these halts, a shard must keep its index, since only the index knows the requests or fates that Kafka
+has lost. After a rebuild, messages would be lost or delivered again."""
 
 
 EVIDENT = frozenset({HaltReason.NEWER_FORMAT, HaltReason.FOREIGN_RECORD, HaltReason.INTERNAL})
-"""These halts need no confirmation: a record that was read shows them, or a defect causes them. The others, or their
-ranges, depend on a broker's answer and are confirmed."""
+"""These halts need no confirmation: a record that was read shows them, or a defect causes them. All other halts are
+confirmed, since they, or the ranges that they name, depend on a broker's answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """The loss that a shard must accept to continue: the records at offsets [first, end) of its partition of `topic`.
+    """The loss that an operator must accept to let a shard continue: offsets [first, end) of its partition of `topic`.
 
-    `seq`, `since`: the state of the dispatch log when the loss was found, as far as the reason needs it: the seq of its
-    last record and its start offset, or after a break of `seq` those of the record at the break. If the range ends at
-    the present end of the request topic, an acceptance also covers a later end while both are unchanged.
+    `seq`, `since`: the state of the dispatch log when the loss was found. If the log was empty, `since` is its start
+    offset. After a break of `seq`, they are the seq and the offset of the record at the break. With these two reasons
+    the range may end at the present end of the request topic, and an acceptance also covers a later end while both
+    values are unchanged.
     """
 
     reason: HaltReason
@@ -126,7 +127,7 @@ class Loss:
 class Halted(PostdateError):
     """The shard cannot continue without risking a loss or a duplicate. Its index is kept, and an operator must decide.
 
-    `loss`: the loss that the operator must accept to let the shard continue; None if no acceptance makes that safe.
+    `loss`: the loss that the operator must accept to let the shard continue; None if accepting a loss does not help.
     """
 
     def __init__(self, reason: HaltReason, detail: str, loss: Loss | None = None) -> None:
@@ -137,9 +138,9 @@ class Halted(PostdateError):
 
 
 def consequence_of(fault: kafka_errors.KafkaFault) -> PostdateError:
-    """Returns the error of this tree for a Kafka fault in a whole process or command, with the same text.
+    """Returns the error of this tree for a Kafka fault that ends a command, with the same text.
 
-    A shard does not use it for its own transactions: it reacts to the fault itself.
+    A shard does not call this function: it reacts to the fault itself.
     """
     if isinstance(fault, kafka_errors.SettingRefused | kafka_errors.NotAuthorized):
         return ConfigError(str(fault))

@@ -1,11 +1,11 @@
-"""Named places at which a test may end or stop the process: `POSTDATE_FAILPOINTS=dispatch.committed=kill@3`.
+"""Named places in the code at which a test can kill or stop the process:
+`POSTDATE_FAILPOINTS=dispatch.committed=kill@3`.
 
-Each step of the protocol at which a crash leaves a different state behind has a name here. In production the variable
-is unset, and `reached` only checks that a dictionary is empty.
+A step of the protocol has a name here if a crash at that step leaves a different state behind than a crash at the
+others. In production the variable is unset, and `reached` only checks that a dictionary is empty.
 
-The value is a comma-separated list of ``NAME=ACTION[@N]``: at the N-th time (default the first) that the step is
-reached the process is killed (`kill`, SIGKILL: nothing is flushed) or stopped (`stop`, SIGSTOP: it can be continued
-later).
+The value is a comma-separated list of ``NAME=ACTION[@N]``. When the step is reached for the N-th time (by default the
+first), the process is killed (`kill`, SIGKILL: nothing is flushed) or stopped (`stop`, SIGSTOP: it can be continued).
 """
 
 from __future__ import annotations
@@ -65,6 +65,6 @@ _active = parse(os.environ.get("POSTDATE_FAILPOINTS", ""))
 
 
 def reached(name: str) -> None:
-    """Runs the action of the protocol step `name`, if it has one."""
+    """Counts an arrival at the protocol step `name`, and runs its action if one is due."""
     if _active and name in _active:
         _active[name].reached()

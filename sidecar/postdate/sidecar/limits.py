@@ -7,24 +7,26 @@ from __future__ import annotations
 
 from typing import Final
 
-# Samples kept: only those that could still become the largest, usually a few; the bound is for unusual cases.
+# The most samples that are kept. Only samples that can still become the largest are kept, usually a few; the bound is
+# for unusual cases.
 CLOCK_SAMPLES_MAX: Final = 4_096
 
 # The estimate of the broker's clock drifts with the local oscillator, a few ppm: some milliseconds in an hour.
 CLOCK_SAMPLE_AGE_MS_MAX: Final = 3_600_000
 
-# If a broker stamps a request this far ahead of its estimated time, its clock was set forward. Brokers of one cluster
-# differ by less; if they differ by more, an unnecessary record is written at most every CLOCK_DOUBT_MS.
+# If the timestamp of a request is further ahead of the estimated time than this, the broker's clock was probably set
+# forward. The clocks of one cluster usually differ by less. If they differ by more, an unnecessary record is written at
+# most every CLOCK_DOUBT_MS.
 CLOCK_AHEAD_MS_MAX: Final = 500
 CLOCK_DOUBT_MS: Final = 10_000
 
-# Pauses between attempts while Kafka does not answer: short enough to recover soon, long enough not to overload it.
+# Pauses between attempts after a failure of Kafka: short enough to recover soon, long enough not to overload it.
 BACKOFF_MS_MIN: Final = 100
 BACKOFF_MS_MAX: Final = 5_000
 
-# The interval at which a repeated warning or error is logged, and the number of different texts that are remembered.
+# The shortest time between two log lines of a repeated warning or error, and the number of texts that are remembered.
 LOG_REPEAT_S: Final = 10.0
 LOG_TEXTS_MAX: Final = 4_000
 
-# The interval for lines of the client library: while a broker is away, each client logs many lines a second.
+# The same for lines of the client library: while a broker is unreachable, each client logs many lines a second.
 CLIENT_LOG_REPEAT_S: Final = 60.0

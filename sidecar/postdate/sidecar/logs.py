@@ -1,9 +1,10 @@
-"""Log lines of the daemon: one line per event on stderr, with time, level, shard thread and logger. Never a payload.
+"""Log lines of the daemon: one line for each event on stderr, with time, level and thread. No line contains a payload.
 
-External text cannot forge a line: control characters of a message are escaped, and a traceback is indented.
+External text cannot forge a line: control characters of a message are escaped. If an event has a traceback, it follows
+as indented lines.
 
-A traceback shows where an exception was raised, and its type. It leaves out the text of the exception, because the text
-of an unexpected exception may quote a message: `int(value)` does.
+A traceback shows the type of an exception and where it was raised. It omits the text, because the text of an unexpected
+exception may quote a message: the error of `int(value)` quotes the value.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 def source_location(error: BaseException) -> str:
-    """Returns the type of an exception and the line that raised it, without its text."""
+    """Returns the type of an exception, and the file and line that raised it, without its text."""
     frames = traceback.extract_tb(error.__traceback__)
     return type(error).__name__ + (f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "")
 
@@ -41,7 +42,8 @@ class OneLine(logging.Formatter):
         return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), super().formatMessage(record))
 
     def formatException(self, ei: Any) -> str:
-        """Returns the traceback without the texts of exceptions, the first cause first, each line indented."""
+        """Returns the tracebacks of an exception and its causes, the first cause first, each line indented, without
+        texts."""
         chain: list[BaseException] = []
         error: BaseException | None = ei[1]
         while error is not None and error not in chain:
@@ -55,13 +57,13 @@ class OneLine(logging.Formatter):
 
 
 class RateLimitedFilter(logging.Filter):
-    """Passes a repeated message only once in a while, with the number of suppressed repetitions.
+    """Passes a repeated message at most once in an interval, with the number of suppressed repetitions.
 
     Messages that differ only in quantities count as the same: a client that cannot reach its broker logs forty times a
-    second. Numbers within a name count, so two shards, topics or brokers have separate lines. Only errors and warnings
-    are limited, and the lines of the client library from INFO on. Lines of the client library are counted for each
-    thread, since a thread has the clients of one shard. Critical messages always pass. A bounded number of messages is
-    remembered.
+    second. Numbers within a name are compared, so two shards, topics or brokers have separate lines. Only warnings and
+    errors are limited, and the lines of the client library from INFO on. Lines of the client library are counted
+    separately for each thread, since each shard thread has separate clients. Critical messages and messages with a
+    traceback always pass. A bounded number of messages is remembered.
     """
 
     def __init__(self) -> None:
@@ -76,7 +78,7 @@ class RateLimitedFilter(logging.Filter):
             return True
         try:
             text = record.getMessage()
-        except (TypeError, ValueError):  # the handler reports it
+        except (TypeError, ValueError):  # the handler reports the error
             return True
         now = time.monotonic()
         thread, repeat_s = (str(record.threadName), CLIENT_LOG_REPEAT_S) if is_clients else ("", LOG_REPEAT_S)
@@ -94,7 +96,7 @@ class RateLimitedFilter(logging.Filter):
 
 
 def configure_logging(level: str) -> None:
-    """Sends the logs of this process to stderr from `level` on, uncaught exceptions included."""
+    """Writes the logs of this process from `level` on to stderr, including uncaught exceptions."""
     logging.basicConfig(level=level.upper(), force=True)
     for handler in logging.getLogger().handlers:
         handler.setFormatter(OneLine("%(asctime)s %(levelname)s [%(threadName)s] %(message)s"))

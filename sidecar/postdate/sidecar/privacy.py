@@ -1,9 +1,9 @@
-"""Keeps messages and secrets of a process private to its user: the mode of the data directory, and no core dumps.
+"""Keeps the messages and secrets of a process from other users: restricts the data directory and forbids core dumps.
 
 Timer indexes contain whole messages, and memory contains messages, passwords and keys. So only the owner may access the
 directory, and a crash leaves no image of the memory.
 
-Thread rule: called once, by the main thread, before anything is read.
+Thread rule: the main thread calls these functions before the process handles any message.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PR_SET_DUMPABLE: Final = 4
 def prepare_data_directory(path: Path) -> None:
     """Creates the data directory, or revokes the rights of group and others on an existing one.
 
-    Raises ConfigError if it cannot be used, or if others may read it and this user may not change that.
+    Raises ConfigError if the directory cannot be used, or if others have access to it and this user cannot revoke it.
     """
     try:
         os.makedirs(path, mode=_PRIVATE, exist_ok=True)
@@ -59,9 +59,10 @@ def _revoke_other_access(path: Path) -> None:
 
 
 def forbid_core_dumps() -> None:
-    """Keeps this process, and those it starts, from leaving an image of their memory when they crash.
+    """Prevents this process from leaving an image of its memory when it crashes. Programs that it starts inherit only
+    the limit on the size, so each must call this function.
 
-    On Linux other programs of the same user cannot read its memory either; a debugger needs root.
+    On Linux, other programs of the same user cannot read the memory of this process either; a debugger needs root.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":

@@ -1,9 +1,9 @@
 """The states of a shard, and the time that it spent in each.
 
-A shard is always in exactly one state (docs/protocol.md, "Takeover"). For metrics and probes, `StateTimes` adds up the
-time in each state, the number of entries into each, and the time without delivery.
+A shard is always in exactly one state (docs/protocol.md, "Takeover"). For metrics and probes, `StateTimes` records the
+time spent in each state, how often each state was entered, and for how long the shard has not delivered.
 
-Thread rule: the shard's thread enters states; other threads read, and may see a change half applied.
+Thread rule: the shard's thread enters states; other threads read, and may see a change partly applied.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from postdate.sidecar.clock import Clock
 
 
 class State(StrEnum):
-    """The state of a shard; only CATCHING_UP and RUNNING deliver."""
+    """The state of a shard, which delivers only in CATCHING_UP and RUNNING."""
 
     UNASSIGNED = "UNASSIGNED"
     OPENING = "OPENING"
@@ -33,7 +33,8 @@ DELIVERING = frozenset({State.CATCHING_UP, State.RUNNING})
 class StateTimes:
     """The states of one shard, over all periods in which this process owned it.
 
-    A stuck thread may still exist when its shard returns to this process: only changes of the latest `Stateful` count.
+    When a shard returns to this process, a stuck thread of its previous `Stateful` may still exist: only changes of the
+    latest `Stateful` count.
     """
 
     def __init__(self) -> None:
@@ -41,8 +42,8 @@ class StateTimes:
         self.state = State.UNASSIGNED
         self.entered = dict.fromkeys(State, 0)
         self.takeover_ms = -1.0
-        """The duration of the last takeover in ms, from the end of delivery or the assignment on; -1: none has ended
-        yet."""
+        """The duration of the last takeover in ms, from the end of delivery or from the assignment to the first
+        delivering state; -1 before the first takeover has ended."""
         self._spent_ms = dict.fromkeys(State, 0.0)
         self._since_ms = 0.0
         self._silent_since_ms = 0.0
@@ -74,7 +75,7 @@ class StateTimes:
 
 
 class Stateful:
-    """Has a `state`; `times` counts its changes while this object is the latest one."""
+    """An object with a `state`. The `times` of a shard count the changes of its latest `Stateful`."""
 
     def __init__(self, times: StateTimes, clock: Clock) -> None:
         self._times = times
