@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-# Records that a search for dead letters reads at a time, and how long it waits for them.
+# The most records that a search for dead letters reads at a time, and the longest time that it waits for them.
 DEAD_LETTERS_READ_MAX: Final = 2_000
 DEAD_LETTERS_READ_TIMEOUT_S: Final = 1.0
 
-# Dead letters that are requeued between two flushes.
+# The most dead letters that are requeued between two flushes, and the bytes of values after which a flush follows.
 REQUEUED_AT_ONCE_MAX: Final = 100
 REQUEUED_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
 

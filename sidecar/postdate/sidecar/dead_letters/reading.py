@@ -1,7 +1,8 @@
 """Reads, parses and filters the dead letters of a request topic.
 
-A dead letter has the key, value and headers of its request, followed by three headers: reason, detail, origin. The end
-offsets are read once at the start, so that reading ends even if new dead letters arrive.
+A dead letter has the key, value and headers of its request, and three further headers at the end: reason, detail and
+origin. A value that would make the dead letter too large is left out, if necessary with the headers. The end offsets
+are read once at the start, so that reading ends even if new dead letters arrive.
 
 Thread rule: functions over their arguments, callable from any thread.
 """
@@ -31,7 +32,7 @@ Spans: TypeAlias = dict[Partition, tuple[int, int]]
 
 Progress: TypeAlias = Callable[[Partition, int], AbstractContextManager[Callable[[int], None]]]
 """Reports the progress of reading a number of offsets of a partition. The reader calls the function of the context
-after each batch, with the number of offsets passed so far. If the function raises, reading ends."""
+after each batch, with the number of offsets passed so far. Reading ends if that function raises."""
 
 log = logging.getLogger(__name__)
 
@@ -48,12 +49,12 @@ class DeadLetter:
     key: bytes | None
     value: bytes | None
     headers: Headers
-    """The headers of the request as it was sent."""
+    """The headers of the dead letter without the added ones: usually those of the request as it was sent."""
     reason: str
     detail: str
     origin: bytes
     target: str
-    """The target topic that the request names; empty if there is none."""
+    """The target topic that the request names; empty if it names none, or if the headers cannot be parsed."""
     id: str | None
     """The id of the request; None if it has none."""
     value_size_bytes: int | None
@@ -77,8 +78,8 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterFilters:
-    """Selects dead letters; an empty set selects all. Times are timestamps of dead letters, epoch ms, `until_ms`
-    exclusive."""
+    """Selects dead letters; an empty set and None select all. Times are compared with the timestamps of dead letters,
+    epoch ms; `until_ms` is exclusive."""
 
     reasons: frozenset[str] = frozenset()
     targets: frozenset[str] = frozenset()
@@ -98,7 +99,7 @@ class DeadLetterFilters:
 
 
 def parse_dead_letter(rules: RequestRules, partition: int, record: Record) -> DeadLetter:
-    """Parses a record as a dead letter. Raises ValueError if another program wrote the record."""
+    """Returns the dead letter in a record. Raises ValueError if Postdate did not write the record."""
     headers = record.headers or []
     added = headers[-len(_ADDED_HEADERS) :]
     if tuple(name for name, _ in added) != _ADDED_HEADERS:
@@ -124,7 +125,8 @@ def parse_dead_letter(rules: RequestRules, partition: int, record: Record) -> De
 
 
 def _target(rules: RequestRules, partition: int, record: Record, sent: Headers) -> str:
-    """Returns the target of the request, also if a dialect names it; empty if it cannot be parsed."""
+    """Returns the target of the request, even if only a header of a dialect names it; empty if there is none, or if the
+    request cannot be parsed."""
     named = _decoded(_last(sent, TOPIC))
     if named is not None or not rules.dialects:
         return named or ""
@@ -144,7 +146,7 @@ def _decoded(value: bytes | None) -> str | None:
 
 
 def spans_of(admin: Admin, requests: str, partitions: int, filters: DeadLetterFilters) -> Spans:
-    """Returns the offsets to read of each dead-letter partition that may have matching dead letters."""
+    """Returns the offsets to read, for each dead-letter partition that may contain matching dead letters."""
     topic = OwnTopics.of(requests).dead_letters
     indexes = {parse_origin(origin)[1] for origin in filters.origins} or set(range(partitions))
     parts = [Partition(topic, index) for index in sorted(indexes) if index < partitions]
@@ -187,8 +189,8 @@ def read_dead_letters(
 def read_committed(
     kafka: Kafka, part: Partition, start: int, end: int, progress: Progress = no_progress
 ) -> Generator[Record]:
-    """Yields the committed records of a partition in [start, end). Raises TransientError if none arrives for
-    COMMAND_TIMEOUT_S."""
+    """Yields the committed records of a partition in [start, end). Raises TransientError if the reader makes no
+    progress for COMMAND_TIMEOUT_S."""
     if start >= end:
         return
     reader = kafka.log_reader(part, start, Isolation.READ_COMMITTED)

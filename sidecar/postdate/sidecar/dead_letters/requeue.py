@@ -1,10 +1,10 @@
 """Requeues dead letters: each becomes a new request in the same partition, so that its id stays in its partition.
 
-The header `postdate-origin` of the new request names the old one; the sidecar ignores this header of a schedule
-request. The header makes a second run harmless. Before a run requeues dead letters, it reads the later requests of the
-topic, and skips each dead letter whose origin one of them names. So the request topic itself records which dead letters
-were requeued, for as long as it retains these requests, and a run that was killed can be repeated. Two runs at the same
-time may both requeue a dead letter.
+The header `postdate-origin` of the new request names the request of the dead letter; the sidecar ignores this header in
+a request to schedule. The header makes a second run harmless. Before a run requeues dead letters, it reads the later
+requests of the topic, and skips a dead letter if one of them names its origin. So the request topic itself records
+which dead letters were requeued, for as long as it retains the new requests, and a run that was killed can be repeated.
+Two runs at the same time may both requeue a dead letter.
 
 Thread rule: functions over their arguments, callable from any thread.
 """
@@ -68,8 +68,8 @@ class RequeueStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RequeueOutcome:
-    """The outcome for one dead letter. `now`: the origin of the new request. `why`: the reason if it cannot be
-    requeued. `detail`: a part of the reason that may quote headers."""
+    """The outcome for one dead letter. `now`: the origin of the new request. `why`: the reason if the dead letter
+    cannot be requeued. `detail`: the part of the reason that may quote headers."""
 
     dead_letter: DeadLetter
     status: RequeueStatus
@@ -87,9 +87,11 @@ class NotRequeueable:
 
 
 def new_request(dead_letter: DeadLetter, rules: RequestRules, when: Headers) -> UnsentRequest | NotRequeueable:
-    """Returns the new request for a dead letter, with key, value and headers as sent, and the time of `when` if given.
+    """Returns the new request for a dead letter, with its key, value and headers. `when`: the headers of a new time;
+    empty: the time stays.
 
-    Returns the reason if the request would become a dead letter again, or act on another message.
+    Returns NotRequeueable if the request would become a dead letter again, if it could act on another message, or if
+    its headers are lost.
     """
     if dead_letter.reason == Reason.BAD_HEADERS:
         return NotRequeueable("its headers could not be read, so the dead letter has none of them")
@@ -121,7 +123,8 @@ def new_request(dead_letter: DeadLetter, rules: RequestRules, when: Headers) -> 
 
 
 def _return_headers(dead_letter: DeadLetter, kept: Headers) -> Headers:
-    """Returns the headers of a return that is requeued: its root stays, and exhausted attempts begin again at 1."""
+    """Returns the headers of a return that is requeued: they name the same first request, and exhausted attempts begin
+    again at 1."""
     names = {name for name, _ in dead_letter.headers}
     if dead_letter.reason == Reason.ATTEMPTS_EXHAUSTED:
         kept = [header for header in kept if header[0] != ATTEMPT]
@@ -130,8 +133,8 @@ def _return_headers(dead_letter: DeadLetter, kept: Headers) -> Headers:
 
 
 def with_value(kafka: Kafka, requests: str, dead_letter: DeadLetter) -> DeadLetter | None:
-    """Returns the dead letter with the value that was omitted for its size, read from the request; None if the request
-    was deleted."""
+    """Returns the dead letter. If its value was left out for its size, takes key, value and headers from the request;
+    returns None if the request was deleted."""
     if dead_letter.value is not None or VALUE_LEFT_OUT not in dead_letter.detail:
         return dead_letter
     partition, offset = dead_letter.request
@@ -155,14 +158,14 @@ class EarlierRequeues:
         for dead_letter in dead_letters:
             self._dead_letters.setdefault(Partition(requests, dead_letter.request[0]), []).append(dead_letter)
         self._starts = admin.start_offsets(self._dead_letters)
-        # The high watermark: requests may already follow a transaction that is still open.
+        # The high watermark, since requests may follow a transaction that is still open.
         self._ends = admin.end_offsets(self._dead_letters, Isolation.READ_UNCOMMITTED)
         self._admin = admin
         self._progress = progress
 
     def find(self) -> dict[bytes, str]:
-        """Returns the origin of the new request by the origin of the dead letter, for each one that was requeued
-        before.
+        """Returns a mapping with each dead letter that was requeued before: from its origin to the origin of the new
+        request.
 
         Reads each partition once, from the first request that could be a requeued dead letter.
         """
@@ -194,8 +197,8 @@ class EarlierRequeues:
         return _now_ms() if oldest is None else oldest.timestamp_ms
 
     def _first_offset(self, part: Partition, dead_letters: list[DeadLetter]) -> int:
-        """Returns the first offset that a requeued dead letter could have: after its own request, and not before the
-        dead letter was written."""
+        """Returns the lowest offset at which one of these dead letters can have been requeued: after its request, and
+        not before the dead letter was written."""
         after_requests = min(dead_letter.request[1] for dead_letter in dead_letters) + 1
         by_time = self._admin.offset_for_time(part, max(0, min(map(_earliest_written_ms, dead_letters))))
         return max(self._starts[part], after_requests, self._ends[part] if by_time is None else by_time)
@@ -208,7 +211,8 @@ def _earliest_written_ms(dead_letter: DeadLetter) -> int:
 
 
 def _requeued_origin(headers: Headers) -> bytes | None:
-    """Returns the origin that a schedule request names; in a control this header has another meaning."""
+    """Returns the origin that a request to schedule names, if any; None for a control, in which this header has another
+    meaning."""
     values = dict(headers)
     return values.get(ORIGIN) if values.get(ACTION) in (None, b"schedule") else None
 
@@ -216,10 +220,11 @@ def _requeued_origin(headers: Headers) -> bytes | None:
 def requeue_all(
     kafka: Kafka, requests: str, records: Iterable[tuple[DeadLetter, UnsentRequest]]
 ) -> Iterator[RequeueOutcome]:
-    """Produces each record to the partition of its request, in order; yields each outcome once the broker has reported
-    it.
+    """Produces each new request to the partition of the dead letter's request, in order. Yields each outcome once the
+    broker has reported it; if the broker rejects a record, the outcome is CANNOT.
 
-    Raises the broker's fault at the first dead letter that fails; those before it are requeued and yielded.
+    Raises any other fault, and TransientError as `DeliveryReport.check`, at the first dead letter that it affects.
+    Those before it are requeued and yielded; up to REQUEUED_AT_ONCE_MAX later ones may be requeued as well.
     """
     producer = kafka.plain_producer()
     try:
@@ -265,7 +270,7 @@ def judge(
     when: Headers,
     unknown: set[bytes],
 ) -> Iterator[tuple[RequeueOutcome, UnsentRequest | None]]:
-    """Decides for each dead letter whether it can be requeued; yields the outcome, with the new request if it can."""
+    """Decides for each dead letter whether it can be requeued. Yields WOULD and the new request, or CANNOT and None."""
     for dead_letter in dead_letters:
         if dead_letter.origin in unknown:
             why = (
@@ -291,8 +296,9 @@ class RequeuePlan:
 
     `matching`: the matching dead letters, up to the number that the run may examine. `chosen`: the ones to requeue.
     `before`: the origin of each dead letter that was requeued before, with the origin of its new request. `unknown`:
-    the origins of dead letters that may have been requeued. `has_more_matching`, `has_more_chosen`: more dead letters
-    exist than the run may examine or requeue.
+    the origins of dead letters that may have been requeued by requests that the topic no longer retains.
+    `has_more_matching`: more dead letters match than the run may examine. `has_more_chosen`: more of the examined ones
+    remain than the run may requeue.
     """
 
     matching: list[DeadLetter]
@@ -303,7 +309,7 @@ class RequeuePlan:
     has_more_chosen: bool
 
     def missing_targets(self, admin: Admin) -> list[str]:
-        """Returns the targets of the chosen dead letters that do not exist. One request to Kafka."""
+        """Returns the targets of the chosen dead letters that are not existing topics. One request to Kafka."""
         targets = {dead_letter.target for dead_letter in self.chosen if is_topic_name(dead_letter.target)}
         return sorted(targets - admin.describe(targets).keys())
 
@@ -314,8 +320,8 @@ def plan(
     matching_max: int,
     chosen_max: int,
 ) -> RequeuePlan:
-    """Returns the plan for the first of these dead letters. `earlier` finds those that were requeued before; if it is
-    None, the plan does not look for them."""
+    """Returns the plan for the first of these dead letters. `earlier`: finds those that were requeued before; None: the
+    plan does not look for them. `matching_max`, `chosen_max`: the most dead letters to examine and to requeue."""
     matching, has_more_matching = first(dead_letters, matching_max, without_content)
     before: dict[bytes, str] = {}
     unknown: set[bytes] = set()
@@ -351,7 +357,7 @@ def run_plan(
 def first(
     dead_letters: Generator[DeadLetter], dead_letters_max: int, kept: Callable[[DeadLetter], DeadLetter]
 ) -> tuple[list[DeadLetter], bool]:
-    """Returns the first dead letters, each reduced by `kept`, and whether there are more."""
+    """Returns the first dead letters, each reduced by `kept`, and True if there are more than `dead_letters_max`."""
     with closing(dead_letters):
         chosen = [kept(dead_letter) for dead_letter in itertools.islice(dead_letters, dead_letters_max)]
         return chosen, next(dead_letters, None) is not None
@@ -376,7 +382,7 @@ def _spans_around(requests: str, dead_letters: list[DeadLetter]) -> Spans:
 def _requeue_judged(
     kafka: Kafka, requests: str, judged: Iterator[tuple[RequeueOutcome, UnsentRequest | None]]
 ) -> Iterator[RequeueOutcome]:
-    """Requeues the dead letters that can be requeued; yields the outcome of each one."""
+    """Requeues the dead letters that can be requeued. Yields the outcome of every dead letter in `judged`."""
     not_requeued: list[RequeueOutcome] = []
 
     def records() -> Iterator[tuple[DeadLetter, UnsentRequest]]:

@@ -1,6 +1,5 @@
-"""Reading requests into the timer index: rules, quotas, refusals.
+"""Reads requests into the timer index: rules, quotas, refusals.
 
-Imports the flat modules of `postdate.sidecar`, and the packages `config`, `index`, `context`, `operation`,
-`transaction`.
-Thread rule: the shard's thread.
+May import the flat modules of `postdate.sidecar`, and the packages `config`, `index`, `context`, `operation`,
+`transaction`. Thread rule: the shard's thread.
 """

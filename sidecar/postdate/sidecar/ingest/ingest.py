@@ -1,8 +1,8 @@
-"""Turns a polled batch into one WriteBatch: parses each request, applies it, and moves R, the offset of the next
+"""Turns a batch of requests into one WriteBatch: parses each request, applies it, and moves R, the offset of the next
 request, past the batch.
 
-Thread rule: the shard's thread. Cost: one pass; the common request (a target and one time) takes a parse, an encode and
-a put.
+Thread rule: the shard's thread. Cost: one pass; the most frequent kind of request (a target and one time) takes a
+parse, an encode and a put.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _CONTROLS: dict[int, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """The rules by which the requests of one shard are accepted. `store_after_ms`: a request that is due more than this
-    after its record's timestamp is stored; 0: no request is. `counts`: the counters to update. `traces`: the queue for
-    spans."""
+    """The rules by which the requests of one shard are accepted. `store_after_ms`: a request is stored if it is due
+    more than this after its record's timestamp; 0: no request is stored. `counts`: the counters to update. `traces`:
+    the queue for spans."""
 
     rules: RequestRules
     partition: int
@@ -66,11 +66,12 @@ def ingest(
     ending_max: int = ENDING_ENTRIES_MAX,
     now_ms: int = -1,
 ) -> int:
-    """Applies a batch of requests and makes it durable together with R. Returns how many of `records` were used.
+    """Applies a batch of requests, and writes the changes together with R. Returns how many of `records` were used.
 
-    Fewer are used if too many entries wait under key 0 (rule 1), or if a request must wait for a bulk control. The
-    caller offers the rest again after a dispatch. `ending_max`: the most entries that may wait under key 0. Records
-    below R are skipped. `at_ms`: the current time, epoch ms. `now_ms`: the broker's time, -1 if unknown.
+    Not all of them are used if too many entries wait under key 0 (rule 1), or if a request must wait for a bulk
+    control. The caller offers the rest again after a dispatch. Records below R are skipped, and count as used.
+    `ending_max`: the most entries that may wait under key 0. `at_ms`: the time of this machine's clock, epoch ms.
+    `now_ms`: the broker's time, epoch ms; -1 if unknown.
     """
     rules, partition, quota, counts = intake.rules, intake.partition, intake.quota, intake.counts
     overlay = _overlay(index, intake, at_ms, now_ms)
@@ -79,7 +80,7 @@ def ingest(
     expected = read_up_to(index)
     used = skipped = 0
     policies: NamedPolicies | None = None
-    has_bulks = bool(overlay.bulks)  # looked up once, since bulk controls are rare
+    has_bulks = bool(overlay.bulks)  # saves look-ups, since bulk controls are rare
     kinds: list[str] = []  # the kind of each request that schedules nothing
     accepted: list[tuple[Record, Request]] | None = None if intake.traces is None else []
     for record in records:
@@ -138,9 +139,9 @@ def _overlay(index: TimerIndex, intake: Intake, at_ms: int, now_ms: int) -> Inde
 
 
 def _must_wait(overlay: IndexOverlay, request: Request) -> bool:
-    """True if bulk controls must end before this request is applied: their maximum is reached, or the request would
-    keep a message that a waiting bulk cancel may still end, so that no message would be delivered for the id.
-    O(rows)."""
+    """True if bulk controls must end before this request is applied, for one of two reasons. Their maximum number is
+    reached. Or the request would end in favour of a pending message of its id that a waiting bulk cancel may still end:
+    then no message of the id would be delivered. O(rows)."""
     if sum(1 for row in overlay.bulks if row.encoded_request) >= BULK_CONTROLS_MAX:
         return True
     id_key = overlay.pending_id(request.id) if request.keeps else None
@@ -150,8 +151,8 @@ def _must_wait(overlay: IndexOverlay, request: Request) -> bool:
 
 
 def _reschedule_in_log(overlay: IndexOverlay, intake: Intake, record: Record) -> Request | None:
-    """Returns a reschedule that this owner refuses but another owner has carried out: its fates contain the new time,
-    but not the new grace. Returns None for all other requests."""
+    """Returns the request of `record` if it is a reschedule that this owner refuses but another owner has carried out,
+    since its fates contain the new time but not the new grace. Returns None for all other requests."""
     mark = overlay.mark(record.offset)
     if mark is None or not mark.final or mark.refused:
         return None
@@ -164,14 +165,14 @@ def _reschedule_in_log(overlay: IndexOverlay, intake: Intake, record: Record) ->
 
 
 def _newest(rules: RequestRules) -> RequestRules:
-    """Returns the rules for parsing a control that another owner has begun or carried out, regardless of the settings
-    here."""
+    """Returns the rules for parsing a control that another owner has begun or carried out: the newest format, no
+    horizon, and no dialects, whatever the settings here."""
     return replace(rules, format_version=FORMAT_VERSION_MAX, horizon_ms=INTEGER_END, dialects=())
 
 
 def skip_markers(ctx: ShardContext, index: TimerIndex) -> int:
-    """Moves R past offsets without requests, such as transaction markers. Returns R. Without this, requests would look
-    lost once retention deletes these offsets.
+    """Moves R past offsets without requests, such as transaction markers. Returns R. Otherwise requests would seem to
+    be lost once retention deletes these offsets.
 
     Reads the request topic from R on: R must never depend on the position of a consumer that may since have been moved.
     """

@@ -10,10 +10,11 @@ from typing import Final
 ENDING_ENTRIES_MAX: Final = 4_999
 ENDING_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
 
-# Bulk controls of a shard that have not ended. They run one after the other; ingest waits while this number is reached.
+# The most bulk controls of a shard that have not ended. They run one after the other, and ingest waits while there are
+# this many.
 BULK_CONTROLS_MAX: Final = 16
 
-# The interval at which a shard without messages publishes a new low-water mark, and moves past markers at its read
-# position.
+# The interval at which a shard without messages publishes a new low-water mark, and moves R past markers. To find them,
+# it reads the request topic for at most MARKERS_READ_S.
 SETTLE_MS: Final = 60_000
 MARKERS_READ_S: Final = 0.2

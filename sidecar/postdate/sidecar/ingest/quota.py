@@ -2,11 +2,11 @@
 refuses requests.
 
 A request topic belongs to one tenant. A tenant that exceeds a limit gets dead letters (`limit-exceeded`), and delays no
-other tenant. Only requests to schedule count: a cancel reduces the pending entries.
+other tenant. Only requests to schedule count, since a control adds no message, and a cancel even removes one.
 
 The rate is a token bucket over the timestamps of the requests, with the capacity of one second. So a shard that catches
-up after an outage refuses no request that it would have accepted in time. The bucket is in memory only; a restart
-begins with a full bucket.
+up after an outage refuses no request that it would have accepted in time. The bucket is in memory only, and is full
+after a restart.
 
 Thread rule: belongs to the shard's thread.
 """
@@ -34,8 +34,8 @@ class Quota:
         self._from_offset = 0
 
     def resume(self, offset: int) -> None:
-        """Exempts requests below this offset: they were accepted before, and must be accepted when they are read
-        again."""
+        """Exempts requests below this offset: earlier owners have read them, and a request that one of them accepted
+        must be accepted again."""
         self._from_offset = offset
 
     def begin(self, index: TimerIndex) -> None:

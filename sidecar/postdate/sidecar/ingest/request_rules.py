@@ -1,4 +1,4 @@
-"""Builds the rules for parsing the requests of a topic from the configuration, for shards and `postdate send`."""
+"""Builds the rules for parsing the requests of a topic from the configuration, for shards, commands and HTTP."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from postdate.wire.topics import OwnTopics
 
 
 def forbidden_targets(config: Config) -> frozenset[str]:
-    """Returns all of Postdate's own topics in this deployment, none of which may be a target."""
+    """Returns the names of all of Postdate's own topics in this deployment: none of them may be a target."""
     return frozenset().union(*(OwnTopics.of(name).names() for name in config.request_topic_names))
 
 
@@ -16,7 +16,7 @@ def rules_of(config: Config, requests: str, retention_ms: int = -1) -> RequestRu
     """Returns the rules for the request topic `requests`. Raises KeyError if it is not configured.
 
     `retention_ms`: the retention of the existing topic; -1: infinite or unknown. If long delays are not stored, the
-    horizon is at most half of it, since an entry is then rebuilt from its request.
+    horizon is at most half of the retention, since each entry is rebuilt from its request.
     """
     topic = config.request_topic(requests)
     horizon_ms = topic.horizon_ms

@@ -1,11 +1,10 @@
-"""Verifies the bound of a recovery: the first record of an ownership must directly follow the last record that recovery
-read.
+"""Verifies the bound of a recovery: no unread committed record may precede the first record of an ownership.
 
-The bound is the end offset from the broker that the client takes for the leader. A leader that was deposed while it was
-frozen returns an old end offset, and recovery would miss the fates after it. A write, in contrast, is acknowledged only
-by the current leader, and lies after all older records. So before its commit, the first transaction of an ownership
-compares the offset of its dispatch-log record with D, the offset up to which recovery has replayed the log
-(docs/protocol.md, takeover 7).
+The bound is the end offset reported by the broker that the client considers the leader. A leader that was deposed while
+it was frozen returns an old end offset, and recovery would miss the fates after it. A write, in contrast, is
+acknowledged only by the current leader, and its offset is above those of all older records. So before its commit, the
+first transaction of an ownership compares the offset of its dispatch-log record with D, the offset up to which recovery
+has replayed the log (docs/protocol.md, takeover 7).
 
 Thread rule: the shard's thread.
 """
@@ -21,13 +20,14 @@ from postdate.sidecar.transaction.limits import BOUND_CHECK_MS_MAX
 
 
 class UnverifiedBound(AbortRequired):
-    """Unread records may exist between the end of the replay and the first record of the ownership. The transaction is
-    aborted; the caller drops the ownership and takes over again."""
+    """The check failed: committed records that recovery did not read may precede the first record of the ownership. The
+    transaction is aborted; the caller drops the ownership and takes over again."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundCheck:
-    """Checks that the dispatch log ends at `replayed_to`, the offset up to which recovery has replayed it."""
+    """The check of the bound of one recovery. `replayed_to`: the offset up to which recovery has replayed the dispatch
+    log."""
 
     kafka: Kafka
     log: Partition
@@ -35,10 +35,12 @@ class BoundCheck:
     clock: Clock
 
     def verify(self, offset: int) -> None:
-        """Verifies that no committed record lies in [replayed_to, offset). `offset`: the offset of a record of the open
-        transaction, and so the last stable offset. Costs nothing if both offsets are equal; otherwise opens one reader.
+        """Verifies that no committed record lies in [replayed_to, offset). `offset`: the offset of the record of the
+        open transaction, at which a `read_committed` reader stops. Opens a reader only if `offset` is above
+        `replayed_to`.
 
-        Raises UnverifiedBound if there is such a record, or if the gap could not be read in time.
+        Raises UnverifiedBound if there is such a record, if the range cannot be read in time, or if `offset` is below
+        `replayed_to`, since the log has then lost its end.
         """
         if offset == self.replayed_to:
             return

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
-# A connection has at most five requests of an idempotent producer in flight. If a transaction writes to this many
-# topics, further requests wait behind them. If the transaction fails, the client drops the waiting requests without
-# correcting the sequence numbers.
+# If a record is refused in a transaction that writes to at least this many topics, the producer is not used again. A
+# connection has at most five requests of an idempotent producer in flight, so further requests wait. When the
+# transaction fails, the client drops the waiting requests without correcting the sequence numbers.
 GAP_TOPICS_MIN: Final = 5
 
-# The least time between two acknowledgements for which the later one is reported. `slow_topics` of `dispatch` decides
-# whether its record was slow.
+# The shortest time between two acknowledgements that `TopicOutcome.waits_ms` contains. `slow_topics` of `dispatch`
+# decides whether the record of the later one was slow.
 SLOW_RECORD_MS: Final = 20.0
 
-# The time to read the gap between the end of the replay and the first record of an ownership. Together with the flush
-# before it, it is well inside the transaction time-out of 10 s. The gap has a few offsets; only an open transaction of
-# a foreign producer or a missing leader takes longer.
+# The longest time for reading the gap between the end of the replay and the first record of an ownership. After a flush
+# that takes less than 6 s, the check ends within the transaction time-out of 10 s. The gap has few offsets, so only an
+# open transaction of a foreign producer or a missing leader delays the read.
 BOUND_CHECK_MS_MAX: Final = 4_000
 
 # Every delivery report arrives within message.timeout.ms (2 s); a report that is missing after this time will never

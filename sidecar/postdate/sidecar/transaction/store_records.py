@@ -1,6 +1,6 @@
 """Converts entries to records of the store topic (STORE) and back. STORE keeps an entry after its request is deleted.
 
-A STORE record has the full content of its entry: a shard without a disk rebuilds the entry from the record.
+A STORE record contains all data for rebuilding its entry, if the shard starts without its timer index.
 
 Thread rule: `StoreRecords` belongs to the shard's thread; the functions are pure.
 """
@@ -23,7 +23,7 @@ class StoreRecords:
         self._partition = partition
 
     def record(self, entry: Entry, offset: int) -> OutgoingRecord:
-        """Returns the record that keeps the current entry of request `offset`."""
+        """Returns the record that stores the present entry of request `offset`."""
         return offset, *self._record(entry, offset)
 
     def rewritten(self, entry: Entry, offset: int) -> OutgoingRecord:
@@ -67,7 +67,7 @@ def stored_of(entry: Entry, offset: int) -> StoredRequest:
 
 
 def entry_of(request: StoredRequest) -> Entry:
-    """Returns the entry from a STORE record: the inverse of `stored_of`, with the entry marked as stored."""
+    """Returns the entry that a STORE record describes, marked as stored. An even spread is marked as DEFERRED."""
     has_window, spread = request.window_ms > 0, Spread.DEFERRED if request.is_even else Spread.DRAWN
     return Entry(
         kind=Kind.DELIVER,

@@ -1,10 +1,10 @@
 """Runs one dispatch transaction: it writes the messages to their targets and, last, the dispatch-log record with their
 fates.
 
-Steps 1 to 5 of docs/protocol.md, "Running". A `ShardOwnership` is the right to run transactions: only `takeover`
-creates one, after the fence and the recovery, and the shard drops it with its producer as soon as an outcome is in
-doubt. Every transaction of the sidecar is a call of `ShardOwnership.run`, which settles the end of the transaction,
-commit or abort, before it returns ("Recycle").
+This is step 1 of docs/protocol.md, "Running"; the exceptions of `run` lead to steps 3 to 5. A `ShardOwnership` is the
+right to run transactions. Only `takeover` creates one, after the fence, and the shard drops it with its producer as
+soon as an outcome is in doubt. Every transaction of a shard is a call of `ShardOwnership.run`, which settles each
+commit and each abort before it returns ("Recycle").
 
 Thread rule: an ownership belongs to the thread of its shard.
 """
@@ -37,7 +37,7 @@ from postdate.wire.limits import INTEGER_END
 from postdate.wire.requests.retry_policies import NamedPolicies
 from postdate.wire.requests.returns import NO_POLICIES
 
-#: Replaces the request offset for a record of Postdate whose failure is not to be attributed to an entry.
+#: Stands for the request offset in a record that Postdate writes, if its failure must not be attributed to an entry.
 NOBODY = -1
 
 #: One record that a transaction produces: the offset of its request (or NOBODY), topic, partition (-1: by key), key,
@@ -47,9 +47,10 @@ OutgoingRecord = tuple[int, str, int, bytes | None, bytes | None, Headers]
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The content of one transaction. `kind`: the kind of its dispatch-log record. `due_max_ms`: the latest due time of
-    a message; for an expired message, the end of its grace. `ids`: the remembered ids of delivered messages.
-    `grace_end_ms`: the earliest end of grace of a delivered message."""
+    """The content of one transaction. `kind`: the kind of its dispatch-log record. `due_max_ms`: the earliest valid
+    timestamp of that record: the latest of the due times of messages, the ends of the graces of expired messages, and
+    the time of the decisions about schedules. `ids`: the ids of delivered messages that are remembered. `grace_end_ms`:
+    the earliest end of grace of a delivered message."""
 
     kind: str
     messages: list[OutgoingRecord] = field(default_factory=list)
@@ -62,8 +63,9 @@ class Content:
 @dataclass(slots=True)
 class TopicOutcome:
     """The delivery reports of one transaction for one topic. `acknowledged`: the number of acknowledged records.
-    `waits_ms`: the times since the previous acknowledgement, if SLOW_RECORD_MS or longer. `faults`: the faults of
-    refused records, by request offset. `is_first`: the first acknowledgement of the transaction was for this topic."""
+    `waits_ms`: for each of these records the time since the previous acknowledgement, if it is SLOW_RECORD_MS or
+    longer. `faults`: the faults of refused records, by request offset. `is_first`: True if the first acknowledgement of
+    the transaction was for this topic."""
 
     acknowledged: int = 0
     waits_ms: list[float] = field(default_factory=list)
@@ -76,8 +78,8 @@ class GivenUp(AbortRequired):
 
 
 class AppendedEarly(AbortRequired):
-    """The broker's timestamp of the dispatch-log record is before the due time of a message in the transaction: the
-    broker's clock went back."""
+    """The broker's timestamp of the dispatch-log record is before the content's `due_max_ms`: the broker's clock went
+    back."""
 
 
 class GraceOver(AbortRequired):
@@ -99,18 +101,19 @@ class ShardOwnership:
     clock: Clock
     broker_clock: BrokerClock
     verify: Callable[[int], None] | None
-    """Called by the first transaction before its commit, with the offset of its dispatch-log record; None once
-    verified. Raises UnverifiedBound."""
+    """Called by the first transaction before its commit, with the offset of its dispatch-log record; None once it has
+    verified the bound. Raises UnverifiedBound."""
     before_commit: Callable[[int], None] | None
     """Called before each commit with the offset of the dispatch-log record; None: no call."""
     remembers: Callable[[], bool]
     """Returns True if the index remembers ids of delivered messages; each record states this."""
     accepted: list[AcceptedLoss] = field(default_factory=list)
-    """The losses that the takeover accepted: the owner record, the first of the ownership, lists them."""
+    """The losses that an operator has accepted: the owner record, the first record of the ownership, lists them."""
     policies: NamedPolicies = NO_POLICIES
-    """The named retry policies of the shard; each record repeats them."""
+    """The named retry policies of the shard; each record repeats those that requests from its low-water mark on
+    need."""
     tz: str = ""
-    """The version of the time zones of this process, for the owner record; empty: left out."""
+    """The version of the time zones of this process, for the owner record; empty: the record contains none."""
     outcomes: dict[str, TopicOutcome] = field(default_factory=dict)
     """The outcomes of the last transaction by topic: for records with a delivery report, and for a record that the
     client refused immediately."""
@@ -121,21 +124,21 @@ class ShardOwnership:
     low_water_floor: int = 0
     """The highest low-water mark committed before this ownership: an index from an older disk must not lower it."""
     acknowledged_ms: float = 0.0
-    """The time of the last transaction from its start to its last acknowledgement."""
+    """The duration of the last transaction from its start to the end of its flush."""
     began_at: float = 0.0
     """The start of the last transaction, steady ms."""
     first_wait_ms: float = 0.0
-    """The time for which the last transaction waited for its first acknowledgement: round trips, and the
-    coordinator."""
+    """The time for which the last transaction waited for its first acknowledgement: the round trips to the brokers and
+    the coordinator."""
     log_waited_ms: float = 0.0
-    """The time between the acknowledgement of its log record and the previous one."""
+    """The time between the acknowledgement of the last transaction's log record and the previous acknowledgement."""
     took_ms: float = 0.0
-    """The time of the last committed transaction from its start to the end of its commit."""
+    """The duration of the last committed transaction from its start to the end of its commit."""
     reusable: bool = True
     """False while a transaction is open, and after a transaction whose end was not settled cleanly: then the caller
     drops the ownership."""
     is_refuted: bool = False
-    """True after the bound of the recovery proved wrong; `reusable` then stays False."""
+    """True after the check of the recovery's bound failed; `reusable` then stays False."""
     _log_offset: int = -1
     _log_appended: int = -1
     _log_fault: KafkaFault | None = None
@@ -153,14 +156,16 @@ class ShardOwnership:
         """Commits messages together with one dispatch-log record. Returns the record's offset.
 
         If the broker stamps that record before `due_max_ms`, or long after `grace_end_ms`, the transaction is aborted
-        (I6). `next_request`, `low_water`: the next request offset (R) and the low-water mark (L) for the record.
-        `report_all`: `outcomes` covers every message. `must_give_up`: called while records stay unacknowledged for
-        long; True aborts the transaction. REQUIRES: `reusable`. The end of the transaction is settled before `run`
-        returns or raises; afterwards `reusable` is True only if the next transaction may begin on this producer.
+        (invariant I6). `next_request`, `low_water`: the next request offset (R) and the low-water mark (L) for the
+        record. `report_all`: `outcomes` covers every message. `must_give_up`: called again and again while records stay
+        unacknowledged for long; if it returns True, the transaction is aborted. REQUIRES: `reusable`. A commit or an
+        abort is settled before `run` returns or raises; afterwards `reusable` is True only if the next transaction may
+        begin on this producer.
 
-        Raises AbortRequired (the transaction is aborted, and no part of it is visible; see `outcomes` and
-        `log_failed`), as UnverifiedBound if recovery has not read all records before this first transaction. Raises
-        UnknownOutcome, Fenced, FatalClient: the caller drops the ownership, and the dispatch log decides.
+        Raises AbortRequired: the transaction is aborted, and no part of it is visible; see `outcomes` and `log_failed`.
+        Its subclass UnverifiedBound means that recovery may not have read all records before this first transaction.
+        Raises UnknownOutcome, Fenced, FatalClient: the caller drops the ownership, and the dispatch log decides. Raises
+        TimerIndexError from `before_commit`: the transaction is still open, and the caller drops the ownership.
         """
         assert self.reusable, "no transaction begins before the end of the last one was settled"
         self.reusable, self.outcomes = False, {}
@@ -233,7 +238,8 @@ class ShardOwnership:
 
     @property
     def log_failed(self) -> bool:
-        """True if the dispatch-log record was refused: then no entry is to blame."""
+        """True if the dispatch-log record failed, and not only because another error failed the transaction: then no
+        entry is to blame."""
         return self._log_fault is not None
 
     @property
@@ -270,7 +276,7 @@ class ShardOwnership:
         return delivered
 
     def _note_report(self, fault: KafkaFault | None) -> None:
-        """Sets `_gave_up` if a report shows that the client dropped a record unsent."""
+        """Sets `_gave_up` if a report shows that the client dropped a record before the broker's decision."""
         self._gave_up = self._gave_up or (fault is not None and fault.code in PURGED_CODES)
 
     def _wait_ms(self) -> float:
@@ -283,7 +289,8 @@ class ShardOwnership:
         return self._acknowledged_at - before
 
     def _flush(self, must_give_up: Callable[[], bool] | None) -> int:
-        """Waits until every record has its report. Returns how many reports are missing."""
+        """Waits until every record has its report, at most FLUSH_TIMEOUT_S. Returns the number of missing reports.
+        Raises GivenUp, or the error of `flush`."""
         left_s, slice_s = FLUSH_TIMEOUT_S, FLUSH_UNCHECKED_S
         while must_give_up is not None and left_s > slice_s:
             left = self.producer.flush(slice_s)
@@ -328,5 +335,5 @@ class ShardOwnership:
 
     def _settle(self, is_sound: bool) -> None:
         """Settles the end of the transaction, after every commit and every abort (docs/protocol.md, "Recycle").
-        `is_sound`: False if this producer must not be used again, whatever the end."""
+        `is_sound`: False if this producer must not be used again in any case."""
         self.reusable = self.producer.settle() and is_sound

@@ -1,13 +1,13 @@
-"""Writes verdicts: the outcome of a request, on the verdicts topic, in the transaction that makes it true.
+"""Creates verdicts: records of the verdicts topic with the outcome of a request, in the transaction that decides it.
 
-A verdict is decided when the transaction is built, never at ingest (rule 2 of docs/protocol.md). By then a successor
-may have delivered the entry that a control acts on.
+A verdict is decided when the transaction is built, never at ingest (rule 2 of docs/protocol.md): in between, another
+owner may have delivered the entry that a control acts on.
 
 | setting | answered requests |
 | --- | --- |
 | `none` | none |
-| `control` | controls, replacements, kept and dropped requests, and refused requests that carry an action |
-| `all` | these, and every request to schedule: when it is stored, and with its final fate |
+| `control` | controls, replacements, kept and dropped requests, refused requests with an action other than `schedule` |
+| `all` | these, and every request to schedule: when it is stored, and when it ends other than by completing |
 
 Thread rule: belongs to the shard's thread.
 """
@@ -51,8 +51,8 @@ class VerdictWriter:
     def message(
         self, verdict: Verdict, offset: int, caller_id: bytes, acted_on: int = -1, survivor: int = -1
     ) -> OutgoingRecord:
-        """Returns the record that answers request `offset`. `acted_on`: the offset of the request that it acted on,
-        `survivor`: that of the request that survived it; -1: none."""
+        """Returns the record that answers request `offset`. `acted_on`: the offset of the request on which it acted.
+        `survivor`: the offset of the request of the same id that survived it. -1: there is none."""
         acted_on_origin = self._origin_prefix + b"%d" % acted_on if acted_on >= 0 else b""
         survivor_origin = self._origin_prefix + b"%d" % survivor if survivor >= 0 else b""
         origin = self._origin_prefix + b"%d" % offset
@@ -60,8 +60,8 @@ class VerdictWriter:
         return NOBODY, self._topic, self._partition, key, value, []
 
     def to_ended(self, entry: Entry, offset: int) -> list[OutgoingRecord]:
-        """Returns the answers after another request has ended an entry: for that entry, and for the request that
-        replaced it."""
+        """Returns the answers after another request has ended an entry: the answer to the entry's request and, if that
+        was replaced, to the request that replaced it."""
         if entry.kind in ENDED_BY_EARLIER:
             verdict = Verdict.KEPT if entry.kind == Kind.KEPT else Verdict.DROPPED
             return [self.message(verdict, offset, entry.id, survivor=entry.acts_on)] if self.controls else []
@@ -124,7 +124,8 @@ def _outcome(overlay: IndexOverlay, entry: Entry, offset: int) -> tuple[Verdict,
 
 
 def _action_and_id(headers: Headers) -> tuple[bytes | None, bytes]:
-    """Returns the action and the id of a request that could not be parsed, if they are readable."""
+    """Returns the action and the id in the headers of a refused request. A missing action is None; a missing or invalid
+    id is empty."""
     fields = {name: value for name, value in headers if name in (ACTION, ID)}
     caller_id = fields.get(ID) or b""
     try:
