@@ -1,6 +1,7 @@
-"""Changes the timer index after a commit: `finish` deletes, moves and parks the entries of a batch.
+"""Creates the changes of the timer index after a commit: `finish` deletes, moves and parks the entries of a batch.
 
-Until this change is written, the index lags behind the dispatch log; the crash table of docs/protocol.md covers that.
+Until the changes are written, the index lags behind the dispatch log. The crash table of docs/protocol.md covers a
+crash in between.
 
 Thread rule: belongs to the shard's thread.
 """
@@ -17,13 +18,13 @@ from postdate.wire.dispatch_log import APPLIED, SENT, BulkProgress
 
 
 def finish(overlay: IndexOverlay, batch: Batch) -> None:
-    """Adds the changes for a committed batch to `overlay`. They have the effect of `apply_fate` for each fate, in as
-    few changes as possible.
+    """Adds the changes for a committed batch to `overlay`. They have the same effect as `apply_fate` for each fate, in
+    as few changes as possible.
 
     REQUIRES: the batch was built with `overlay`.
 
-    `moved` fates need no change: ingest of their control has moved the entry (rule 3). Messages beyond the rate of
-    their target are parked in the same write.
+    The `moved` fate of a single control needs no change, since ingest of the control has moved the entry (rule 3).
+    Messages beyond the rate of their target are parked in the same write.
     """
     for keys, sizes in zip(batch.runs, batch.sizes, strict=True):
         if keys:
@@ -47,7 +48,7 @@ def finish(overlay: IndexOverlay, batch: Batch) -> None:
         offset = split_key(key)[1]
         overlay.drop_place(offset)
         overlay.count_schedule(entry, -1)
-        if fate in SENT or entry.kind == Kind.DELIVER:  # an entry that another control ended has no id any more
+        if fate in SENT or entry.kind == Kind.DELIVER:  # an entry that another request ended no longer has an id
             overlay.drop_id(entry.id, offset)
         if fate in SENT:  # other ends were noted when the batch was built
             overlay.note_end(offset, entry.id, sent=True)

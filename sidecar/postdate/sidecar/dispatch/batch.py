@@ -1,10 +1,10 @@
-"""Builds a transaction from due entries: which entries end now, the records to produce for each, and their fates.
+"""Builds a transaction from due entries: decides which entries end now, and creates their records and fates.
 
-This is a pure step between the scan of the timer index and `ShardOwnership.run`. Entries under key 0 (controls, ended
-entries, entries to store) come first, in offset order, then messages (docs/protocol.md, rule 4). The caller passes all
-entries under key 0, or a piece from `control_pieces`, so that the end of an entry and every pending control on it are
-in one transaction (rule 1). `undelivered_ends` ends the entries that are not delivered, and `after_commit` changes the
-index.
+This step between the scan of the timer index and `ShardOwnership.run` neither sends nor writes anything. Entries under
+key 0 (controls, ended entries, entries to store) come first, in offset order, then messages (docs/protocol.md, rule 4).
+The caller passes all entries under key 0, a piece from `control_pieces`, or none, so that the end of an entry and every
+pending control on it are in one transaction (rule 1). `undelivered_ends` adds the entries that end without a delivery,
+and `after_commit` changes the index.
 
 Thread rule: belongs to the shard's thread. The hot loop is `BatchBuilder.build`: one pass, one decode per entry, and
 one look-up per target.
@@ -76,8 +76,8 @@ from postdate.wire.verdicts import Verdict
 _DELIVER_KIND: Final = int(Kind.DELIVER)
 _DELIVER: Final = Decision.DELIVER
 
-# One record contains all fates. Beyond this number, an entry may add two more, and a bulk control one for its progress;
-# the rest is a reserve.
+# One record contains all fates. Once this number is exceeded, one more entry may add two fates, and a bulk control one
+# for its progress; the rest is a reserve.
 _FATES_MAX: Final = FATES_MAX - 5
 
 
@@ -200,7 +200,7 @@ class BatchBuilder:
         if self._verdicts.all:
             batch.messages.append(self._verdicts.message(Verdict.CANCELLED, offset, entry.id))
         overlay.note_end(offset, entry.id if overlay.has_id(entry.id, offset) else b"", sent=False)
-        overlay.forget_choice(key, entry)  # otherwise kept until the due time, which may be years ahead
+        overlay.forget_choice(key, entry)  # otherwise its row would stay until the due time, perhaps for years
 
     def _report_bulk(self, batch: Batch, bulk: Bulk, ends: bool) -> None:
         """Adds the fate with the number of messages on which a bulk control has acted and, if the control ends, its
@@ -212,7 +212,7 @@ class BatchBuilder:
             batch.messages += self._verdicts.to_bulk(bulk.offset, count)
 
     def _unlink(self, batch: Batch, key: bytes, entry: Entry, offset: int) -> None:
-        """Collects the other references to an entry that ends: its STORE record, its id, its place."""
+        """Notes that the STORE record, the id and the place of an entry that ends must be removed."""
         if entry.stored:
             batch.kept.add(key)
             batch.messages.append(self._store.tombstone(offset))
@@ -221,8 +221,8 @@ class BatchBuilder:
             batch.linked.append((key, entry, fate))
 
     def _passes(self, own_filter: OwnTopicsFilter, key: bytes, entry: Entry, is_dead: bool) -> bool:
-        """True if the filter takes the message. The filter depends on the Postdate topics to which the end of the
-        message writes. `is_dead`: the message becomes a dead letter."""
+        """True if the filter takes the message. Its decision depends on the own topics of Postdate to which the
+        transaction must write for this message. `is_dead`: the message becomes a dead letter."""
         needs_own = (
             (is_dead and self._own.dead_letters in own_filter.topics)
             or (entry.stored and self._own.store in own_filter.topics)
@@ -231,7 +231,7 @@ class BatchBuilder:
         return own_filter.takes(key, entry, is_dead, needs_own)
 
     def _fits(self, batch: Batch, name: str) -> bool:
-        """True if the transaction can still add the partitions of this target."""
+        """True if the partitions of this target are in the transaction, or can still be added to it."""
         if name not in batch.targets:
             target = self._target_of(name)
             count = target.partitions if target is not None else 0
@@ -241,13 +241,13 @@ class BatchBuilder:
         return True
 
     def _fills(self, batch: Batch, key: bytes, entry: Entry) -> bool:
-        """False if the message under `key` must wait for the next transaction, for one of two reasons.
+        """False if the message under `key` must wait for the next transaction. There are two possible reasons.
 
-        It does not fit into one batch of its target: a topic limits the size of batches, and the client does not split
-        a refused batch. All later messages of the target wait too, so that their order is kept. If the target's limit
-        is at least the client's batch size, every message fits.
+        First, the message and those before it may not fit into one batch of their target: a topic limits the size of
+        batches, and the client does not split a refused batch. All later messages of the target wait too, so that their
+        order is kept. If the target's limit is at least the client's batch size, every message fits.
 
-        Or this transaction stores an earlier due message of the target: the next transaction delivers both.
+        Second, this transaction may store an earlier due message of the target; the next transaction delivers both.
         """
         stored = batch.stored_late.get(entry.target)
         if stored is not None and stored < key[-ENTRY_KEY_SIZE_BYTES:]:
@@ -264,8 +264,8 @@ class BatchBuilder:
         return fits
 
     def _remembers(self, batch: Batch, entry: Entry, offset: int) -> bool:
-        """Adds the id of a message whose delivery is remembered. Returns False if the transaction already has the
-        maximum number of ids."""
+        """Adds the id of a message whose delivery is remembered, if the format version permits. Returns False if the
+        transaction already has the maximum number of ids."""
         if len(batch.ids) >= IDS_MAX:
             return False
         if self._rules.writes_version_2:
@@ -306,9 +306,9 @@ class BatchBuilder:
         decision: Decision | Refusal,
         bulk: Bulk | None,
     ) -> bool:
-        """Delivers or skips the due occurrences of a schedule. If its target refuses them, the next delivery becomes a
-        dead letter, with the headers of a single request for it; a skipped occurrence has no dead letter. `row`: key
-        and value of the entry. Returns True if the schedule continues."""
+        """Delivers or skips the due occurrences of a schedule, and delivers its due extra deliveries. If the target
+        refuses them, the next delivery becomes a dead letter, with the headers of a single request for it; a skipped
+        occurrence has no dead letter. `row`: key and value of the entry. Returns True if the schedule continues."""
         key, raw = row
         offset, accepted_ms = split_key(key)[1], entry.accepted_ms
         assert entry.next is not None
@@ -343,8 +343,8 @@ class BatchBuilder:
         return self._continue_schedule(batch, overlay, row, entry, decided, bulk)
 
     def _surplus_max(self, batch: Batch, entry: Entry, size_bytes: int) -> int:
-        """Returns how many missed occurrences may leave together with the next one; 0 if the target takes few messages
-        at a time."""
+        """Returns how many missed occurrences may leave together with the next one; 0 if the target has a rate or
+        accepts only small batches."""
         is_limited = self._rates is not None and self._rates.limits(entry.target)
         if is_limited or entry.target not in batch.ready:
             return 0
@@ -362,7 +362,7 @@ class BatchBuilder:
     ) -> bool:
         """Writes the new state of a schedule to STORE, or completes the schedule. Returns True if it continues.
 
-        The schedule ends if the bulk control in force selects it now; the sweep may already have passed it.
+        The schedule ends if the bulk control in force selects it now, since the sweep may already have passed its key.
         """
         (key, raw), following = row, decided.following
         offset = split_key(key)[1]
@@ -389,8 +389,7 @@ class BatchBuilder:
 
 
 def _has_more_fates(batch: Batch, entry: Entry, bulk: Bulk | None) -> bool:
-    """True if the transaction may need additional fates: for the progress of a bulk control, or for the end of a
-    schedule."""
+    """True if the transaction may need more fates than one for each entry: for a bulk control or for schedules."""
     return bulk is not None or batch.surplus > 0 or entry.next is not None
 
 

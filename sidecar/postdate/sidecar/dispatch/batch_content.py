@@ -19,14 +19,14 @@ from postdate.wire.limits import INTEGER_END
 
 @dataclass(slots=True)
 class Batch:
-    """A transaction under construction. `runs`: the keys of entries that end or are parked, in key order; a new run
-    begins after each entry that stays. `sizes`: the sizes of their values. `unparked`: parked keys that end, with the
-    sizes of their values."""
+    """A transaction under construction. `runs`: the keys of the unparked entries that end, or are parked because of a
+    rate, in key order; a new run begins after each entry that stays. `sizes`: the sizes of their values. `unparked`:
+    the keys of the parked entries that end, with the sizes of their values."""
 
     now_ms: int = 0
     until_ms: int = 0  # the cancel gate holds back entries that are due later
-    surplus_max: int = 0  # the most missed occurrences beyond the first of each schedule
-    surplus_bytes_left: int = 0  # the bytes that values of further missed occurrences may add
+    surplus_max: int = 0  # the most missed occurrences, without the first of each schedule
+    surplus_bytes_left: int = 0  # how many bytes further missed occurrences may add
     surplus: int = 0  # fates beyond the first of each entry
     messages: list[OutgoingRecord] = field(default_factory=list)
     fates: list[Fate] = field(default_factory=list)
@@ -36,21 +36,21 @@ class Batch:
         default_factory=list
     )  # ended entries with an id or place: key, entry, fate
     stored: list[tuple[bytes, int, Entry]] = field(default_factory=list)
-    """Pending entries that this transaction writes to STORE: key, size of the value, the entry before."""
+    """Entries that this transaction writes to STORE and that stay pending: key, size of the value, the entry before."""
     stored_late: dict[str, bytes] = field(default_factory=dict)
-    """By target, the place (due time and offset) of the first due entry in `stored`."""
+    """For each target, the place (due time and offset) of the first entry in `stored` that is already due."""
     unstored: set[int] = field(default_factory=set)  # requests too large for STORE, now dead letters
     unparked: list[tuple[bytes, int]] = field(default_factory=list)
     recurred: list[tuple[bytes, int, Entry, Entry]] = field(default_factory=list)
     """Continued schedules: key, size of the value, the entry before and after."""
     kept: set[bytes] = field(default_factory=set)  # keys in `runs` and `unparked` whose entries are stored
     rewritten: set[int] = field(default_factory=set)  # moved requests whose STORE record was rewritten
-    park: list[tuple[bytes, Entry]] = field(default_factory=list)  # entries whose target fails, is isolated or is held
+    park: list[tuple[bytes, Entry]] = field(default_factory=list)  # entries to park before the transaction
     over: list[tuple[bytes, bytes, Entry]] = field(default_factory=list)  # key, value, entry: over the target's rate
     rated: dict[str, int] = field(default_factory=dict)  # messages for each target that has a rate
     unknown: dict[str, list[tuple[bytes, Entry]]] = field(default_factory=dict)
-    """Topics that must be looked up first, or again, with the unparked entries that wait for them."""
-    ids: list[IdRow] = field(default_factory=list)  # of delivered messages that are remembered
+    """Topics that must be looked up, for the first time or again, with the unparked entries that wait for them."""
+    ids: list[IdRow] = field(default_factory=list)  # ids of delivered messages that are remembered
     due_max_ms: int = 0
     grace_end_ms: int = INTEGER_END  # the earliest end of grace of a delivered message
     dues_ms: list[int] = field(default_factory=list)  # the time from which each delivered message could have left
@@ -65,8 +65,8 @@ class Batch:
     filled: dict[str, int] = field(default_factory=dict)  # bytes for each target that accepts only small batches
 
     def gone(self) -> set[bytes]:
-        """Returns the keys of entries that end, become parked, or move to their next occurrence; without parked entries
-        that end. O(entries)."""
+        """Returns the keys of unparked entries that end, are parked because of a rate, or move to their next
+        occurrence. Parked schedules that continue are included. O(entries)."""
         return {key for run in self.runs for key in run}.union(row[0] for row in self.recurred)
 
     def store(self, key: bytes, size_bytes: int, entry: Entry) -> None:
@@ -100,7 +100,7 @@ class Batch:
             self.kept.add(key)
 
     def cut(self) -> None:
-        """Ends the current run, because an entry stays."""
+        """Ends the current run, because an entry that stays follows it."""
         if self.runs[-1]:
             self.runs.append([])
             self.sizes.append([])

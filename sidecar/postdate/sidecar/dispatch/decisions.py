@@ -1,8 +1,8 @@
 """Decides whether a due message leaves, waits, or becomes a dead letter.
 
-A pure step: it reads the metadata of the target, and changes nothing. `batch` carries out the decision. Most messages
-need no decision: if one message of a target may leave, all its messages in the transaction may, except those with
-special conditions (`is_special`).
+A decision depends on the metadata, the faults and the holds of the target, and changes nothing. `batch` carries it out.
+Most messages need no decision: if one message of a target may leave, all messages of that target in the transaction
+may, except those with special conditions (`is_special`).
 
 Thread rule: belongs to the shard's thread.
 """
@@ -34,9 +34,10 @@ class Decision(Enum):
     DEFER = auto()
     """It stays where it is until its target has been looked up, for the first time or again."""
     PARK = auto()
-    """It is parked before any transaction: its target is held, fails or is isolated."""
+    """It is parked before any transaction: its target is held, fails or is isolated, or an earlier message of it is
+    parked."""
     PARK_FOR_RATE = auto()
-    """It is parked in the same write as the transaction: its target has reached its rate."""
+    """It is parked in the write that follows the transaction: its target has reached its rate."""
 
 
 class MessageRules:
@@ -64,8 +65,8 @@ class MessageRules:
     def decide(
         self, entry: Entry, size_bytes: int, now_ms: int, steady_ms: float, trial: str | None
     ) -> Decision | Refusal:
-        """Decides about a message of kind DELIVER. `size_bytes`: the size of its encoded entry. `trial`: the isolated
-        target of this transaction, if it is a trial."""
+        """Returns the decision about a message of kind DELIVER. `size_bytes`: the size of its encoded entry. `trial`:
+        the isolated target of this transaction, if it is a trial."""
         if not self._rules.permits(entry.target):  # the allow-list may be narrower than when the request was accepted
             detail = f"{entry.target} is not among the targets that {self._rules.topic} allows"
             return Refusal(Reason.FORBIDDEN_TARGET, detail)
@@ -81,8 +82,8 @@ class MessageRules:
         if not target.works:
             waited, spent_ms = steady_ms - target.failing_since, entry.due + self._budget_ms
             looked_up_ms = now_ms - (steady_ms - target.looked_up_at)
-            # A look-up before the end of the budget must be fresh, since the target may be usable by now. No look-up
-            # can follow a request that is stamped in the future; then a fresh look-up is enough.
+            # A look-up before the end of the budget must be fresh, since the target may be usable by now. For a request
+            # that is stamped in the future, a fresh look-up is enough, since none can be later than the request.
             fresh_ms = now_ms - TARGET_FRESH_MS_MAX
             accepted_ms = entry.accepted_ms if entry.accepted_ms <= now_ms else fresh_ms
             is_known = looked_up_ms >= max(accepted_ms, min(spent_ms, fresh_ms))
@@ -94,12 +95,12 @@ class MessageRules:
         refusal = self._refusal(entry, size_bytes, target)
         age_ms = steady_ms - target.looked_up_at
         if refusal is not None and age_ms > TARGET_FRESH_MS_MAX and now_ms - age_ms < entry.accepted_ms:
-            return Decision.DEFER  # the topic may have been changed before the request was written
+            return Decision.DEFER  # the topic may have changed after the look-up, before the request
         return refusal or Decision.DELIVER
 
     def _refusal(self, entry: Entry, size_bytes: int, target: Target) -> Refusal | None:
-        """Returns why a target cannot accept a message, by its metadata; None if it can. `size_bytes`: the size of the
-        encoded entry."""
+        """Returns the reason why a target cannot accept a message according to its metadata; None if it can.
+        `size_bytes`: the size of the encoded entry."""
         if entry.partition >= target.partitions:
             partitions = counted(target.partitions, "partition")
             detail = f"topic {entry.target} has {partitions}, there is no {entry.partition}"
@@ -114,8 +115,8 @@ class MessageRules:
         return None
 
     def delivered_size_bytes(self, entry: Entry) -> int:
-        """Returns the size of the delivered record, with the longest origin. For a schedule, this is the largest record
-        that the next transaction may deliver. O(headers)."""
+        """Returns the size in bytes of the delivered record with the longest possible origin. For a schedule, this is
+        the largest record that the next transaction may deliver. O(headers)."""
         origin, following = self._longest_origin, entry.next
         if following is None:
             headers = delivered_headers(entry.headers, origin, entry.requested_due, entry.id)

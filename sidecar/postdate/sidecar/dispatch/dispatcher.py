@@ -1,8 +1,9 @@
 """Dispatch: turns due entries of the timer index into committed transactions, one at a time.
 
 Steps 1 and 2 of docs/protocol.md, "Running". `due_reader` reads the entries that may leave, `batch` builds their
-transaction, `aborts` handles a failed transaction (step 3), and `parking` moves waiting entries aside. Steps 4 and 5
-(unknown outcome, fenced) are exceptions that `dispatch` raises: the shard drops the ownership and takes over again.
+transaction, `aborts` handles an aborted transaction (step 3), and `parking` parks entries that must wait. In the cases
+of steps 4 and 5 (unknown outcome, fenced) `dispatch` raises an exception: the shard drops the ownership, and takes over
+again if these steps permit it.
 
 Thread rule: the shard's thread.
 """
@@ -38,7 +39,8 @@ from postdate.sidecar.transaction.verdict_records import VerdictWriter
 from postdate.wheel.index import TimerIndex
 from postdate.wire.dispatch_log import BEAT, FATES, SWEPT, BulkProgress
 
-#: A message has at most two unknown topics: its target, and the dead-letter topic if the target refuses it.
+#: An entry needs at most two unknown topics: its target or the store topic, and the dead-letter topic if that one
+#: refuses it.
 _LOOKUPS_MAX = 2
 
 
@@ -51,7 +53,8 @@ class Dispatched(NamedTuple):
 
 
 class Dispatcher:
-    """Dispatches the entries of one shard. Each call gets the ownership; all other state lives as long as the shard."""
+    """Dispatches the entries of one shard. The caller passes the ownership to each call; all other state lives as long
+    as the shard."""
 
     def __init__(self, ctx: ShardContext, targets: Targets) -> None:
         self._ctx = ctx
@@ -74,10 +77,10 @@ class Dispatcher:
         """True if the last transaction was a trial of an isolated target."""
 
     def dispatch(self, index: TimerIndex, ownership: ShardOwnership, before_ms: int, now_ms: int) -> Dispatched:
-        """Runs one transaction with entries due before `before_ms`.
+        """Runs at most one transaction, with entries due before `before_ms`.
 
-        `now_ms`: the broker's time, by which lateness is measured. It equals `before_ms` unless something holds back
-        later entries.
+        `now_ms`: the broker's time, by which lateness is measured. It equals `before_ms` unless the cancel gate, a hold
+        or a bulk control holds back later entries.
 
         Raises UnknownOutcome, Fenced, FatalClient: the caller drops the ownership. Raises Unreachable: no transaction
         was begun; the caller tries again later.
@@ -107,7 +110,7 @@ class Dispatcher:
             if batch.unknown:
                 self._targets.look_up(batch.unknown, again=True)
                 overlay, batch = self._build(index, due)
-        for rows in batch.unknown.values():  # the look-up is late: only these entries wait for it
+        for rows in batch.unknown.values():  # the answer is late: only the entries of these targets wait for it
             batch.park += rows
         has_parked = bool(batch.park)
         if has_parked:
@@ -145,20 +148,20 @@ class Dispatcher:
         return Dispatched(len(batch.fates), more)
 
     def before_ms(self, index: TimerIndex, before_ms: int) -> int:
-        """Returns the time before which entries must be due in order to leave: `before_ms`. While a bulk control has
-        begun and its request is unread, returns at most 1, so that no message leaves."""
+        """Returns the time before which an entry must be due to leave: `before_ms`, or at most 1 while a bulk control
+        has begun whose request is unread, so that no message leaves."""
         bulks = index.timer_log.bulks
         return min(before_ms, 1) if bulks and are_ahead(bulks, read_up_to(index)) else before_ms
 
     def wants_bulk(self, index: TimerIndex) -> bool:
-        """True if a bulk control is in force and can continue now: it waits while Postdate's own topics are isolated.
-        O(1)."""
+        """True if a bulk control is in force and may continue now. It must wait while Postdate's own topics are
+        isolated. O(1)."""
         bulks = index.timer_log.bulks
         return bool(bulks) and in_force(bulks) is not None and not self._faults.is_isolated(OWN)
 
     def _begin_bulk(self, index: TimerIndex, ownership: ShardOwnership, bulk: Bulk) -> Dispatched:
-        """Runs a transaction that only records that a bulk control is in force. From then on no owner delivers the
-        messages that the control selects."""
+        """Runs a transaction that only records that a bulk control is in force. After its commit, no owner delivers a
+        message that the control selects."""
         fate = BulkProgress(bulk.offset, 0, SWEPT, 0)
         try:
             with self._ctx.counts.transaction(self._ctx.clock):
@@ -174,8 +177,8 @@ class Dispatcher:
         return Dispatched(1, more=True)
 
     def _dispatch_bulk(self, index: TimerIndex, ownership: ShardOwnership, bulk: Bulk, now_ms: int) -> int:
-        """Runs a transaction with the next entries on which a bulk control acts. Returns the number of its fates, 0 if
-        none was committed. Raises as `dispatch`."""
+        """Runs a transaction with the next entries on which a bulk control acts. Returns the number of committed fates.
+        Raises as `dispatch`."""
         entries_max = self._faults.entries_max(self._limit.entries)
         due = self._bulk_sweep.read(index, bulk, entries_max, self._limit.size_bytes)
         due.now_ms, due.short = now_ms - 1, self._faults.is_attributing
@@ -187,7 +190,8 @@ class Dispatcher:
         return len(batch.fates)
 
     def _note_rates(self, rates: TargetRates, index: TimerIndex, batch: Batch) -> None:
-        """Updates the rates after a write, from the messages that were sent and those that were parked."""
+        """Updates the rates after a write: spends tokens for the messages that were sent, and notes those that were
+        parked."""
         rates.spend(batch.rated)
         for key, _, entry in batch.over:
             rates.parked(entry.target, key)
@@ -200,8 +204,9 @@ class Dispatcher:
         return self._limit.ending
 
     def commit_beat(self, index: TimerIndex, ownership: ShardOwnership) -> bool:
-        """Commits a record without fates: it keeps the log from becoming empty, and samples the broker's clock. Returns
-        False if the transaction is aborted, or if the pause after an abort is not over. Raises as `dispatch`."""
+        """Commits a record without fates, which keeps retention from emptying the log, and samples the broker's clock.
+        Returns False if the transaction is aborted, or if the pause after an abort is not over. Raises as
+        `dispatch`."""
         if self._aborts.is_pausing:
             return False
         try:
@@ -215,9 +220,9 @@ class Dispatcher:
         return True
 
     def maintain(self, index: TimerIndex, now_ms: int) -> bool:
-        """Refreshes target metadata, moves back parked entries that may leave, and marks old pending entries, which the
-        next transaction stores. Returns True if entries were moved back: more may follow. Waits for Kafka no longer
-        than the first look-up of a target may take."""
+        """Refreshes target metadata, moves back parked entries that may leave, and marks old pending entries so that
+        the next transaction stores them. Returns True if entries were moved back: more may follow. Waits for an answer
+        from Kafka for at most TARGET_LOOKUP_WAIT_MS."""
         self._sweep.step(index, now_ms)
         self._targets.refresh()
         if self._rates is not None:
@@ -242,8 +247,8 @@ class Dispatcher:
     def _commit(
         self, index: TimerIndex, ownership: ShardOwnership, overlay: IndexOverlay, batch: Batch, due: Due, held: Holds
     ) -> bool:
-        """Runs the transaction of a batch. Returns False if nothing was committed. Nothing is sent if the holds have
-        changed from `held` while the batch waited for a slot, or if the shard is being released."""
+        """Runs the transaction of a batch. Returns False if nothing was committed. Sends nothing if the holds are no
+        longer `held` after the wait for a slot of large transactions, or if the shard is being released."""
         content = Content(FATES, batch.messages, batch.fates, batch.due_max_ms, batch.ids, batch.grace_end_ms)
         low_water = ownership.low_water_of(index)
         report_all = self._faults.must_report(due.trial, len(batch.fates))
@@ -264,8 +269,8 @@ class Dispatcher:
             self._aborts.aborted(ownership, batch, due, fault)
             return False
         except KafkaFault:
-            self._targets.refresh_soon(batch.targets)  # a deleted target can end each producer in turn
-            if self._rates is not None:  # the transaction may be committed nevertheless
+            self._targets.refresh_soon(batch.targets)  # a deleted target could end one producer after another
+            if self._rates is not None:  # the transaction may have been committed
                 self._rates.spend(batch.rated)
             raise
         recurs = bool(batch.recurred or batch.surplus)

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Final
 
-# A transaction must add each of its partitions before it writes to it; with more of them, the coordinator responds
-# slowly.
+# The most partitions of targets in one transaction. Each partition must be added to the transaction before a write;
+# with more of them, the coordinator responds slowly.
 TARGET_PARTITIONS_PER_TRANSACTION_MAX: Final = 1_000
 
-# Targets that a shard remembers: a few hundred bytes each. A request topic with more live targets looks up some of them
-# again and again.
+# The most targets that a shard remembers: a few hundred bytes each. If a request topic has more active targets, its
+# shards look up some of them again and again.
 TARGETS_KNOWN_MAX: Final = 10_000
 
-# The metadata of a working target is refreshed this often, to detect a deleted topic or a new size limit.
+# The metadata of a usable target is refreshed at this age, to detect a deleted topic or a new size limit.
 TARGET_LOOKUP_AGE_MS_MAX: Final = 30_000
 
 # A message waits this long for the first look-up of its target, which takes some milliseconds. After that it is parked,
 # and the shard continues with other messages.
 TARGET_LOOKUP_WAIT_MS: Final = 100.0
 
-# An entry becomes a dead letter for a missing target only if the metadata is at most this old (two intervals of
-# `maintain`) or was requested after the end of the entry's retry budget.
+# An entry becomes a dead letter because of an unusable target only if the metadata is at most this old (two intervals
+# of `maintain`), or was requested after the end of the entry's retry budget.
 TARGET_FRESH_MS_MAX: Final = 1_000
 
 # A failing target is looked up again after this time, which doubles up to the maximum. The first look-ups follow
@@ -29,12 +29,13 @@ TARGET_FRESH_MS_MAX: Final = 1_000
 TARGET_PROBE_MS_MIN: Final = 500
 TARGET_PROBE_MS_MAX: Final = 10_000
 
-# A full transaction that took longer makes the next ones smaller, since all `read_committed` readers wait for it.
+# A full transaction that took longer than HELD_BACK_MS_MAX makes the next ones smaller, so that they take about
+# HELD_BACK_AIM_MS: all `read_committed` readers wait for an open transaction.
 HELD_BACK_MS_MAX: Final = 100.0
 HELD_BACK_AIM_MS: Final = 40.0
 
-# The least share of the configured size to which a transaction shrinks: after slow transactions, and after transactions
-# that could not be committed at all. A transaction of less than 1,000 messages is hardly faster, and takes no slot
+# The smallest share of the configured size to which slow transactions, and aborted transactions, shrink the next ones.
+# A transaction of fewer than 1,000 messages is hardly faster than one of 1,000, and takes no slot
 # (LARGE_TRANSACTION_FATES).
 SLOW_BATCH_SHARE_MIN: Final = 0.1
 BATCH_SHARE_MIN: Final = 1 / 65_536
@@ -46,50 +47,53 @@ BYPASS_ENTRIES_MAX: Final = 150_000
 BYPASS_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
 BYPASS_TARGETS_MAX: Final = 10_000
 
-# A target with this share of a full transaction counts as part of the backlog, and the second cursor skips it.
+# A target with at least this share of a full transaction counts as part of the backlog, and the second cursor skips it.
 HEAVY_SHARE: Final = 1 / 8
 
 # If the second cursor took fewer messages than this, the share of a target in them is not significant.
 HEAVY_TAKEN_MIN: Final = 20
 
-# Refused entries of a target that are retried alone: each costs a transaction, and every other trial skips it.
+# The most refused entries of a target that are retried alone. Each retry costs a transaction, and all other trials of
+# the target skip the entry.
 REFUSED_MAX: Final = 1_000
 
-# Entries of a transaction in which every message has its own delivery report, to find the refused one.
+# The most entries of a transaction after an abort without a known cause. Each of its messages has a delivery report,
+# which shows the refused one.
 REPORTED_ENTRIES_MAX: Final = 1_000
 
-# A topic is slow if at least SLOW_TRANSACTIONS in a row waited longest for it, and SLOW_IN_A_ROW of its records took
-# SLOW_RECORD_MS or longer. The number of records does not matter if their times add up to SLOW_WAIT_MS: while a
-# transaction waits, more entries become due, and each transaction takes about twice as long as the previous one. One
-# transaction alone may have met a stall of the machine. These numbers hold while at most SLOW_SHARE_MIN of the records
-# of other topics are slow. On a busy machine every topic is slow at times, so more slow records in a row are needed to
-# keep a coincidence as unlikely. SLOW_SHARE_MAX bounds that number: 24 records at most. All numbers hold for
-# transactions of weight 1: a record of a transaction with less weight counts as that fraction of a record.
+# A topic is slow if at least SLOW_TRANSACTIONS transactions in a row waited longest for it, and SLOW_IN_A_ROW of its
+# records in them were slow. The number of records does not matter if their times add up to SLOW_WAIT_MS: while a
+# transaction waits, more entries become due, and each transaction takes about twice as long as the previous one. A
+# single transaction may have been delayed by a stall of the machine. These numbers hold while at most SLOW_SHARE_MIN of
+# the records of other topics are slow. On a busy machine every topic is slow at times, so more slow records in a row
+# are needed to keep a coincidence as unlikely. SLOW_SHARE_MAX bounds that number: 24 records at most. All numbers hold
+# for transactions of weight 1: in a transaction with a smaller weight, a record counts as that fraction of a record.
 SLOW_TRANSACTIONS: Final = 2
 SLOW_IN_A_ROW: Final = 4
 SLOW_SHARE_MIN: Final = 0.05
 SLOW_SHARE_MAX: Final = 0.6
 SLOW_WAIT_MS: Final = 300.0
 
-# The least weight of a slow transaction that has messages for other targets. Without it, isolating a target that gets
-# almost all messages would take hundreds of slow records. If only the next transaction has messages for other targets,
-# the slow transaction does not count below this weight.
+# The smallest weight of a slow transaction that has messages for other targets. Without it, isolating a target that
+# gets almost all messages would take hundreds of slow records. If only the next transaction has messages for other
+# targets, the slow transaction does not count below this weight.
 SLOW_WEIGHT_MIN: Final = 1 / 8
 
 # After a fault of any target, transactions stay small while a topic is suspected with at least this weight. Below it,
 # most entries are for the suspected target, and small transactions would fall behind.
 SLOW_WEIGHT_SMALLER: Final = 1 / 2
 
-# The most entries of a transaction after one that a target's fault aborted, or that waited for a topic for
-# SLOW_WAIT_MS. Other targets may be slow as well, and a small transaction waits for fewer of their messages.
+# The most entries of the next transaction after a target's fault has aborted one, or after transactions in a row have
+# waited for a topic for SLOW_WAIT_MS. Other targets may be slow as well, and a small transaction waits for fewer of
+# their messages.
 AFTER_FAULT_ENTRIES_MAX: Final = 20
 
-# Targets that are isolated at the same time: each has a state of some hundred bytes, and a place in the round of
+# The most targets that are isolated at the same time: each has a state of some hundred bytes, and takes its turn in the
 # trials.
 ISOLATED_MAX: Final = 1_000
 
-# The aim for the duration of a trial; one that took longer than the maximum makes the next trials smaller. All other
-# targets of the shard wait during a trial.
+# The lowest aim for the duration of a trial. A trial that takes longer than TRIAL_MS_MAX / TRIAL_AIM_MS times the aim
+# makes the next ones smaller. All other targets of the shard wait during a trial.
 TRIAL_AIM_MS: Final = 20.0
 TRIAL_MS_MAX: Final = 50.0
 
@@ -101,14 +105,15 @@ SMALL_TRIAL_MESSAGES: Final = 16
 TRIAL_REST: Final = 3.0
 
 # A target earns 1 ms of credit in this many ms. Trials that delay messages for other targets by more than the aim, and
-# by more than common transactions do, use it up. So less than a hundredth of these messages wait longer, and p99 of
+# by more than common transactions do, use it up. So less than a hundredth of these messages wait longer, and the p99 of
 # their lateness hardly changes.
 LATE_TRIAL_REST: Final = 150.0
 
 # The maximum credit, as a multiple of the aim.
 LATE_CREDIT: Final = 5
 
-# The longest pause of a target whose credit is used up: the same as for a target that acknowledges nothing.
+# The longest pause of a target whose credit is used up, or that refuses every message: as long as for a target that
+# acknowledges nothing.
 LATE_TRIAL_REST_MS_MAX: Final = TARGET_PROBE_MS_MAX
 
 # The limit of the first long pause. Each long pause doubles the limit; PROBATION_MS after the last long pause it is
@@ -125,20 +130,22 @@ REFUSED_TRIAL_REST: Final = 30.0
 # later.
 REFUSING_MS: Final = 2_000.0
 
-# The least pause after a trial: the broker still writes its markers, and the next transaction would wait for them.
+# The shortest pause after a trial: the broker is still writing the trial's markers, and the next transaction would wait
+# for them.
 TRIAL_REST_MS_MIN: Final = 20.0
 
-# Due entries that a trial searches for an unparked message of its target, to keep the order.
+# The most due entries that are searched before a trial for an unparked message of its target, to keep the order.
 TRIAL_LOOKED_AHEAD_MAX: Final = 100
 
-# A refused entry is tried again alone after this, doubling up to the maximum, until its retry budget is used up.
+# The pause between two retries of a refused entry, which doubles up to the maximum, until the retry budget is used up.
 REFUSED_RETRY_MS_MIN: Final = 1_000.0
 REFUSED_RETRY_MS_MAX: Final = 15_000.0
 
-# The longest probation: a target stays isolated for this long after its last fault. Otherwise a target that refuses one
-# record in a hundred, or is slow from time to time, would abort or delay the transactions of all other targets again
-# and again. The first probation of a target is shorter, since a network outage or a busy machine also isolates healthy
-# targets. Each further isolation doubles it. PROBATION_FORGOTTEN_MS after the last probation, it is short again.
+# The longest probation: the time without a fault after which a target is no longer isolated. Without it, a target that
+# refuses one record in a hundred, or is slow from time to time, would abort or delay the transactions of all other
+# targets again and again. The first probation of a target is shorter, since a network outage or a busy machine also
+# isolates healthy targets. Each further isolation doubles it. PROBATION_FORGOTTEN_MS after the last probation, it is
+# short again.
 PROBATION_MS: Final = 30_000.0
 FIRST_PROBATION_MS: Final = 1_000.0
 
@@ -152,9 +159,9 @@ PROBATION_FORGOTTEN_MS: Final = 10 * PROBATION_MS
 # How soon entries under key 0 are retried while they wait for Postdate's own topics to recover.
 OWN_RETRY_MS: Final = 10.0
 
-# Parked entries of a target that are moved back in one local write, and the time until the next write: writes take 25
-# ms of every 100. This limits a target that has recovered to 50,000 messages per second, since new messages wait behind
-# the parked ones.
+# The most parked entries of a target that are moved back in one local write, and the time until the next write. The
+# writes take 25 ms of every 100 ms. This limits a target that has recovered to 50,000 messages per second, since new
+# messages wait behind the parked ones.
 UNPARK_ENTRIES_MAX: Final = 5_000
 UNPARK_INTERVAL_MS: Final = 100
 
@@ -163,7 +170,7 @@ UNPARK_INTERVAL_MS: Final = 100
 RATE_SLICE_S: Final = 0.05
 RATE_SAVED_S: Final = 0.1
 
-# The time until a target is checked again if another reason keeps its messages from leaving.
+# The time until a target is checked again if its messages may not leave for a reason other than its rate.
 RATE_RETRY_MS: Final = 50.0
 
 # The client library packs records of one partition into batches of up to this size, and a topic limits the size of
@@ -178,19 +185,19 @@ DELIVERED_HEADERS_SIZE_BYTES_MAX: Final = 1_024
 SURPLUS_FATES_MAX: Final = 1_000
 SURPLUS_BYTES_MAX: Final = 4 * 1024 * 1024
 
-# Parked entries and their targets are checked this often; each check is a few point reads.
+# The interval at which parked entries and their targets are checked; each check is a few point reads.
 MAINTENANCE_INTERVAL_MS: Final = 500
 
-# Entries on which a bulk control acts in one transaction, and entries that it visits to find them. Other messages wait
-# for it: 5 to 10 ms. Each visit costs 1 to 3 us. Measured with four shards and a million entries: with 2,000 entries, a
-# sweep handled 72,000 entries per second, and the p99 lateness of other messages was 5.1 times that of an undisturbed
-# shard; with 700, 58,000 and 2.1 times; with 500, 46,000 and 1.3 times. From LARGE_TRANSACTION_FATES on, shards also
-# wait for one another.
+# The most entries on which a bulk control acts in one transaction, and the most entries that it visits to find them.
+# Other messages wait for such a transaction for 5 to 10 ms. Each visit costs 1 to 3 us. Measured with four shards and a
+# million entries: with 2,000 entries, a sweep handled 72,000 entries per second, and the p99 lateness of other messages
+# was 5.1 times that of an undisturbed shard; with 700, 58,000 and 2.1 times; with 500, 46,000 and 1.3 times. From
+# LARGE_TRANSACTION_FATES on, shards also wait for one another.
 SWEPT_ENTRIES_MAX: Final = 700
 SWEPT_VISITED_MAX: Final = 5_000
-# Bytes of these entries: moved entries may be written to STORE.
+# The bytes of these entries after which the transaction ends: moved entries may be written to STORE.
 SWEPT_SIZE_BYTES_MAX: Final = 4 * 1024 * 1024
 
-# Requests whose age is checked in one sweep, by a few point reads each: about 20 ms twice a second, and only while old
-# requests are pending and not stored.
+# The most requests that one step of the sweep of long delays checks, with a few point reads each. This takes about 20
+# ms twice a second, and only while old requests are pending and not stored.
 SWEEP_OFFSETS_MAX: Final = 2_000

@@ -1,8 +1,9 @@
-"""Adds entries that end without a delivery to a transaction: dead letters, controls, and entries that a request has
-ended.
+"""Adds entries that end without a delivery to a transaction: dead letters, controls, and entries that another request
+has ended.
 
-The effect of a control is decided here, from the current state of the entry, not from its state at ingest (rule 2).
-Records on the store and dead-letter topics never exceed the limits of these topics.
+The effect of a control is decided here, from the present state of the entry on which it acts, not from the state at
+ingest (rule 2). Dead letters are shortened, and entries too large for the store topic become dead letters, if the size
+limits of these topics are known.
 
 Thread rule: belongs to the shard's thread.
 """
@@ -75,7 +76,7 @@ class UndeliveredEnds:
             overlay.note_end(offset, b"" if entry.kind in ENDED_BY_EARLIER else entry.id, sent=False)
 
     def dead_letter(self, batch: Batch, entry: Entry, offset: int, refusal: Refusal) -> None:
-        """Ends a message as a dead letter, with its fate and its verdict."""
+        """Ends an entry as a dead letter: adds the dead letter, the fate and the verdict."""
         self.write_dead_letter(batch, entry, offset, refusal, sent_headers(entry.headers, stripped_of(entry)))
         batch.fates.append(
             PlainFate(offset, entry.first_due, DEAD)
@@ -88,9 +89,10 @@ class UndeliveredEnds:
             batch.messages.append(self._verdicts.message(Verdict.DEAD, offset, entry.id))
 
     def write_dead_letter(self, batch: Batch, entry: Entry, offset: int, refusal: Refusal, original: Headers) -> None:
-        """Writes a dead letter with the headers `original` of a request."""
+        """Adds a dead letter with the headers `original` of a request. If it is too large, leaves out the value, and if
+        necessary these headers."""
         reason, detail = refusal.reason, refusal.detail
-        if reason is Reason.EXPIRED:  # the broker's clock must confirm the expiry
+        if reason is Reason.EXPIRED:  # the broker's timestamp must confirm the expiry
             batch.due_max_ms = max(batch.due_max_ms, entry.due + entry.grace_ms + 1)
         origin = self._origin_prefix + b"%d" % offset
         (key,) = entry.own_key or (entry.key,)
@@ -105,8 +107,9 @@ class UndeliveredEnds:
         batch.dead.append(reason)
 
     def _end_by_another(self, entry: Entry, offset: int) -> Fate:
-        """Returns the fate of an entry that another request ends. From format version 2 on, the fate names the survivor
-        and, if the survivor continues a series, the start of the series."""
+        """Returns the fate of an entry that another request ends. The fate of a kept or dropped entry names the
+        survivor. From format version 2 on, so does that of a replaced entry; if the survivor continues a series, it
+        also contains the start of the series."""
         if entry.kind == Kind.CANCELLED:
             return PlainFate(offset, entry.first_due, CANCELLED)
         if entry.kind in ENDED_BY_EARLIER:
@@ -118,7 +121,8 @@ class UndeliveredEnds:
         return PlainFate(offset, entry.first_due, REPLACED)
 
     def store(self, batch: Batch, entry: Entry, offset: int) -> bool:
-        """Writes an entry to STORE. If it is too large for that topic, makes it a dead letter and returns False."""
+        """Adds a record that writes an entry to STORE, and returns True. If the record is too large for the store
+        topic, makes the entry a dead letter and returns False."""
         record = self._store.record(entry, offset)
         *_, key, value, headers = record
         size = record_size_bytes(key, value, headers)
@@ -138,8 +142,8 @@ class UndeliveredEnds:
         """Returns the size in bytes of the largest record that one of Postdate's own topics accepts. If the topic is
         unknown, the caller looks it up and builds again.
 
-        An unknown limit excludes no record: the broker refuses a record that is too large, and the batch is built
-        again.
+        While the limit is unknown, every record counts as small enough. If the broker refuses one as too large, the
+        batch is built again with a lower limit.
         """
         topic = self._target_of(own_topic)
         if topic is None:
@@ -158,7 +162,7 @@ class UndeliveredEnds:
             if other.kind in PENDING:
                 batch.fates.append(_changed(entry, offset, other))
             if other.kind == Kind.DELIVER and other.stored and entry.acts_on not in batch.rewritten:
-                # A successor stored this entry before it read the control, which had already moved the entry here.
+                # Another owner stored this entry before it read the control, so the record in STORE lacks the change.
                 batch.rewritten.add(entry.acts_on)
                 batch.messages.append(self._store.rewritten(other, entry.acts_on))
         batch.fates.append(PlainFate(offset, 0, APPLIED))
