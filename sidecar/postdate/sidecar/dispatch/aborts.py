@@ -1,7 +1,8 @@
-"""Handles the abort of a transaction: the target or entry to blame, the time of the next attempt, and its size.
+"""Handles the abort of a transaction: finds the target or entry to blame, and decides when the next attempt follows and
+how large it may be.
 
-Step 3 of docs/protocol.md, "Running". `fault_attribution` decides which target or entry an abort is attributed to; this
-module gives it the known facts about the transaction, and backs off if the abort is attributed to neither.
+Step 3 of docs/protocol.md, "Running". `fault_attribution` attributes an abort to targets or entries. This module passes
+it the known facts about the transaction, and backs off if `fault_attribution` demands it (`Finding.BACK_OFF`).
 
 Thread rule: belongs to the shard's thread.
 """
@@ -46,7 +47,8 @@ class Aborts:
         return self._ctx.clock.steady_ms() < self._retry_at
 
     def retry_at(self) -> float | None:
-        """Returns the steady time in ms of the next retry; None if no retry is pending."""
+        """Returns the steady time in ms of the next retry, after an abort or while Postdate's own topics are isolated;
+        None if no retry is pending."""
         steady = self._ctx.clock.steady_ms()
         if self._retry_at > steady:
             return self._retry_at
@@ -58,9 +60,9 @@ class Aborts:
         self._faults.note_commit()
 
     def aborted(self, ownership: ShardOwnership, batch: Batch, due: Due, fault: AbortRequired) -> None:
-        """Attributes an abort to a target, an entry, or neither. If to neither, backs off, and makes the next attempt
-        smaller unless a trial was aborted."""
-        if isinstance(fault, GivenUp):  # nothing to attribute: the target counts as failing from now on
+        """Attributes an abort to targets or entries. If no cause is known, or Postdate's own topics are to blame, backs
+        off; unless a trial was aborted, it also makes the next attempt smaller."""
+        if isinstance(fault, GivenUp):  # nothing to attribute: the metadata shows that the target fails
             log.info("shard %s: %s", self._ctx.name, fault)
             return
         finished = finished_transaction(ownership, batch, due)
@@ -82,15 +84,16 @@ class Aborts:
         self.back_off(fault)
 
     def back_off(self, fault: KafkaFault) -> None:
-        """Pauses before the next transaction; each abort in a row doubles the pause."""
+        """Pauses before the next transaction: not after the first abort, and twice as long after each further abort in
+        a row."""
         log.warning("shard %s: a transaction was aborted, next try in %d ms: %s", self._ctx.name, self._delay_ms, fault)
         self._retry_at = self._ctx.clock.steady_ms() + self._delay_ms
         self._delay_ms = min(max(self._delay_ms * 2, BACKOFF_MS_MIN), BACKOFF_MS_MAX)
 
     def missing_target(self, batch: Batch) -> Callable[[], bool]:
-        """Returns a function that returns True once a target of the transaction is unusable. Its first call requests
-        new metadata of all these targets. Without this check, the transaction and every message in it would wait until
-        message.timeout.ms."""
+        """Returns a function that returns True once a target of the transaction is unusable. The first call of that
+        function requests new metadata of all these targets. Without this check, the transaction and every message in it
+        would wait until message.timeout.ms."""
         is_requested = False
 
         def is_missing() -> bool:
@@ -104,8 +107,8 @@ class Aborts:
         return is_missing
 
     def _limit_own(self, finished: FinishedTransaction, batch: Batch) -> None:
-        """Lowers the known size limit of one of Postdate's own topics that refused a record as too large. The record
-        must be the topic's only one in the transaction, since size limits apply to batches."""
+        """Lowers the known size limit of one of Postdate's own topics that refused a record as too large. Ignores
+        topics with more than one record in the transaction, since size limits apply to batches."""
         for _, topic, _, key, value, headers in batch.messages if finished.outcomes else ():
             if topic not in self._ctx.own.names() or finished.counts[topic] > 1:
                 continue
@@ -115,7 +118,7 @@ class Aborts:
 
 
 def finished_transaction(ownership: ShardOwnership, batch: Batch, due: Due) -> FinishedTransaction:
-    """Returns a summary of the transaction that has just ended; messages are counted only for a trial, or if there are
+    """Returns a summary of the transaction that has just ended. Counts its messages only if it was a trial or has
     outcomes."""
     trial, outcomes, took_ms = due.trial, ownership.outcomes, ownership.took_ms
     counts = Counter(message[1] for message in batch.messages) if trial is not None or outcomes else Counter[str]()

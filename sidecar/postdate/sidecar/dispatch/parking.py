@@ -1,12 +1,13 @@
-"""Parks entries whose target fails, is isolated or held, or has a rate limit.
+"""Parks entries whose target fails, is isolated or is held, and moves parked entries back. (`after_commit` parks
+entries beyond a rate.)
 
 Parked entries lie under parked keys, ordered by target and then by delivery order, so that they delay no other entries.
-Parking is a local change that does not appear in the dispatch log. An owner that starts from the topics finds the
-entries due, and parks them again.
+Parking is a local change that does not appear in the dispatch log. An owner that rebuilds the index from the topics
+finds these entries among the due ones, and parks them again.
 
 While entries of a target are parked, later entries of that target are parked too, whatever the reason for parking the
-first: otherwise they would overtake the parked entries, in particular after a restart, which forgets that a target was
-isolated.
+first: otherwise they would overtake the parked ones, in particular after a restart, since isolations are in memory
+only.
 
 Thread rule: the shard's thread.
 """
@@ -43,11 +44,11 @@ class Parking:
         self._rates = rates
         self._budget_ms = ctx.config.dispatch.retry_budget_ms
         self._index: TimerIndex | None = None
-        self._names: set[str] = set()  # all targets with parked entries, and perhaps others
+        self._names: set[str] = set()  # all targets with parked entries, and perhaps further ones
         self._first: dict[str, bytes | None] = {}
 
     def begin(self, index: TimerIndex) -> None:
-        """Starts a turn. O(1), plus a seek for each target with parked entries if `index` is not that of the last
+        """Starts a turn. O(1), plus a seek for each target with parked entries if `index` is not the index of the last
         turn."""
         if index is not self._index:
             self._index, self._names = index, set(_parked_targets(index))
@@ -73,7 +74,7 @@ class Parking:
         return first is not None and first < key
 
     def park(self, index: TimerIndex, batch: Batch) -> None:
-        """Moves entries of held, failing and isolated targets under parked keys."""
+        """Parks the entries of `batch.park`: moves them under parked keys."""
         overlay = IndexOverlay(index)
         for key, entry in batch.park:
             _rekey(overlay, key, entry, parked=True)
@@ -107,8 +108,8 @@ class Parking:
         return moved
 
     def _end_spent(self, index: TimerIndex, target: Target, now_ms: int) -> bool:
-        """Moves back the entries whose retry budget is used up: the next transaction makes them dead letters. Returns
-        True if entries moved."""
+        """Moves back the entries whose retry budget is used up, if the target has failed for that long, so that they
+        become dead letters. Returns True if entries moved."""
         steady, spent_ms = self._ctx.clock.steady_ms(), now_ms - self._budget_ms
         if target.works:
             may_end = self._faults.spent(target.name, spent_ms, now_ms) is not None

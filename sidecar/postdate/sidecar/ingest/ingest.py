@@ -68,10 +68,9 @@ def ingest(
 ) -> int:
     """Applies a batch of requests, and writes the changes together with R. Returns how many of `records` were used.
 
-    Not all of them are used if too many entries wait under key 0 (rule 1), or if a request must wait for a bulk
-    control. The caller offers the rest again after a dispatch. Records below R are skipped, and count as used.
-    `ending_max`: the most entries that may wait under key 0. `at_ms`: the time of this machine's clock, epoch ms.
-    `now_ms`: the broker's time, epoch ms; -1 if unknown.
+    Stops early if too many entries wait under key 0 (rule 1), or if a request must wait for a bulk control. The caller
+    offers the rest again after a dispatch. Records below R are skipped, but count. `ending_max`: the most entries that
+    may wait under key 0. `at_ms`: the local time, epoch ms. `now_ms`: the broker's; -1 if unknown.
     """
     rules, partition, quota, counts = intake.rules, intake.partition, intake.quota, intake.counts
     overlay = _overlay(index, intake, at_ms, now_ms)

@@ -157,15 +157,13 @@ class ShardOwnership:
 
         If the broker stamps that record before `due_max_ms`, or long after `grace_end_ms`, the transaction is aborted
         (invariant I6). `next_request`, `low_water`: the next request offset (R) and the low-water mark (L) for the
-        record. `report_all`: `outcomes` covers every message. `must_give_up`: called again and again while records stay
-        unacknowledged for long; if it returns True, the transaction is aborted. REQUIRES: `reusable`. A commit or an
-        abort is settled before `run` returns or raises; afterwards `reusable` is True only if the next transaction may
-        begin on this producer.
+        record. `report_all`: `outcomes` covers every message. `must_give_up`: called repeatedly while acknowledgements
+        are late; True aborts the transaction. REQUIRES: `reusable`. `run` settles each commit and abort; afterwards
+        `reusable` is True only if the next transaction may begin on this producer.
 
-        Raises AbortRequired: the transaction is aborted, and no part of it is visible; see `outcomes` and `log_failed`.
-        Its subclass UnverifiedBound means that recovery may not have read all records before this first transaction.
-        Raises UnknownOutcome, Fenced, FatalClient: the caller drops the ownership, and the dispatch log decides. Raises
-        TimerIndexError from `before_commit`: the transaction is still open, and the caller drops the ownership.
+        Raises AbortRequired: the transaction is aborted, and no part of it is visible (see `outcomes` and
+        `log_failed`); as UnverifiedBound if `verify` failed. Raises UnknownOutcome, Fenced, FatalClient, or
+        TimerIndexError of `before_commit`: the caller drops the ownership, and the dispatch log decides.
         """
         assert self.reusable, "no transaction begins before the end of the last one was settled"
         self.reusable, self.outcomes = False, {}

@@ -1,16 +1,16 @@
 """Runs the second cursor of a backlog, which takes due messages for targets that have no earlier message waiting.
 
 If half a million messages are due in the same millisecond, the first cursor needs seconds for them, and all later
-messages would wait. So if far more messages are due than one transaction takes, and most of them are for a few targets,
-a second cursor moves ahead of the first and takes the messages of all other targets. If a target fills the second
-cursor as well, the first cursor takes its messages when it arrives there. The messages of one target still leave in
-order of due time, then of request offset: while one of them waits below the second cursor, the cursor takes no later
-message of that target.
+messages would wait. So if far more messages are due than one transaction takes, and a few targets have a large share of
+them, a second cursor moves ahead of the first and takes the messages of all other targets. If another target then gets
+a large share of the messages of the second cursor, that target also waits for the first cursor. The messages of one
+target still leave in order of due time, then of request offset: while one of them waits below the second cursor, the
+cursor takes no later message of that target.
 
 Invariants while the second cursor is active: each present message below `_position` has a target in `_waiting`; the
 second cursor has taken no message below the first cursor. A message that is put below `_position` lowers `_position`.
 If the state becomes uncertain (a transaction that did not commit, another index, too many targets), the bypass ends;
-the next full transaction starts it again.
+the next full transaction may start another one.
 
 Thread rule: belongs to the shard's thread.
 """
@@ -33,14 +33,15 @@ from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
 from postdate.wheel.timer_log.database import RangeIterator
 
-#: Entries of this many targets with one due time are recognized by their first bytes.
+#: The most distinct beginnings of skipped rows that are remembered: rows of one target and due time begin alike.
 _LIKE_MAX = 8
 
 
 @dataclass(slots=True)
 class BypassedMessages:
     """The messages that the second cursor takes for one transaction: keys and values, ascending. `until`: the key
-    before which the first cursor stops in this transaction. `keys_after_gaps`: the keys that follow a skipped entry."""
+    before which the first cursor stops in this transaction. `keys_after_gaps`: the keys that directly follow a skipped
+    entry."""
 
     until: bytes
     keys: list[bytes] = field(default_factory=list)
@@ -65,7 +66,8 @@ class BacklogBypass:
         self._is_full = False
         self._is_new = False
         self.searching = False
-        """True until the second cursor first reaches the present: until then, transactions should be short."""
+        """True in the first step of a second cursor, and in each step that ends at its limit of visited entries or
+        bytes: the transaction of that step should be short."""
 
     @property
     def active(self) -> bool:
@@ -73,8 +75,8 @@ class BacklogBypass:
         return self._index is not None
 
     def cleared_up_to(self, target: str) -> bytes:
-        """Returns a key below which no message of a target is left, except those of the last `next_messages`; empty if
-        unknown."""
+        """Returns a key below which no unparked message of a target is left, except those of the last `next_messages`;
+        empty if no such key is known."""
         return self._position if self.active and target not in self._waiting else b""
 
     def end(self) -> None:
@@ -151,9 +153,9 @@ class BacklogBypass:
             step()
 
     def begin(self, index: TimerIndex, keys: list[bytes], values: list[bytes], ended: set[bytes], full: int) -> None:
-        """Starts the second cursor after a transaction of the first, if most of its messages are for a few targets.
+        """Starts the second cursor after a transaction of the first, if some targets had a large share of its messages.
 
-        `ended`: the keys that have ended; all other keys keep their targets waiting. `full`: the number of keys of a
+        `ended`: the keys whose entries have ended; the targets of all other keys wait. `full`: the number of keys of a
         full transaction, which may be more than the limit of this transaction.
         """
         self.end()
@@ -166,8 +168,8 @@ class BacklogBypass:
             index.lowest_put()
 
     def committed(self, keys: list[bytes], values: list[bytes], ended: set[bytes]) -> None:
-        """Notes the commit of the transaction of the last `next_messages`, with these entries of both cursors. `ended`:
-        as in `begin`."""
+        """Notes the commit of the transaction with the last `next_messages`. `keys`, `values`: its entries from both
+        cursors. `ended`: as in `begin`."""
         self._undecided = False
         if self._is_full and self._taken.total() >= HEAVY_TAKEN_MIN:
             self._waiting |= _heavy(self._taken, self._taken.total())

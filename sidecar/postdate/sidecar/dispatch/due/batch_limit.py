@@ -1,11 +1,13 @@
-"""Limits the size of one transaction, so that it ends soon; a transaction that could not end lowers the limit.
+"""Limits the size of one transaction, so that it ends soon; transactions that are slow or cannot be committed lower the
+limit.
 
 An open transaction blocks every `read_committed` reader of the partitions that it writes to. So a full transaction that
 took longer than HELD_BACK_MS_MAX makes the next transactions smaller, and a fast one makes them larger, up to the
-configured size. Each transaction that is aborted because the brokers did not accept its records in time halves the
-limit: over a slow link, a retry of the same size would fail for ever.
+configured size. If a common transaction is aborted and the shard must back off (`Finding.BACK_OFF`), the limit is
+halved: over a slow link, a retry of the same size would fail for ever.
 
-Thread rule: belongs to the shard's thread. Source: additive increase and multiplicative decrease of congestion control.
+Thread rule: belongs to the shard's thread. Source of the idea: congestion control of TCP; here the increase is
+multiplicative, too.
 """
 
 from __future__ import annotations
@@ -43,8 +45,9 @@ class BatchLimit:
 
     @property
     def ending(self) -> int:
-        """The most entries that may gather under key 0, which must all leave in one transaction: the size of the next
-        transaction, but at least that of a large one, since ingest continues while no transaction can be committed."""
+        """The most entries that may wait under key 0, all of which must leave in one transaction: the size of the next
+        transaction. It is at least LARGE_TRANSACTION_FATES, so that ingest continues while the limit is low, and at
+        most ENDING_ENTRIES_MAX."""
         return min(max(self.entries, LARGE_TRANSACTION_FATES), ENDING_ENTRIES_MAX)
 
     @property
@@ -54,7 +57,7 @@ class BatchLimit:
 
     def committed(self, full: bool, took_ms: float) -> None:
         """Adapts the limit to a transaction that was committed `took_ms` after its start. A transaction that was not
-        full does not change it."""
+        full does not change the limit."""
         if not full:
             return
         if took_ms > HELD_BACK_MS_MAX:
@@ -64,5 +67,5 @@ class BatchLimit:
             self._share = min(1.0, self._share * (2.0 if took_ms < HELD_BACK_AIM_MS / 2 else _GROWS))
 
     def failed(self) -> None:
-        """Halves the limit after a transaction was aborted without a refused record."""
+        """Halves the limit after the abort of a common transaction for which the shard must back off."""
         self._share = max(self._share / 2, BATCH_SHARE_MIN)

@@ -1,9 +1,10 @@
 """Finds the entries on which the bulk control in force acts, piece by piece.
 
 A sweep visits the parked entries first and then the unparked ones, in key order. While a bulk control is in force, no
-entry that it selects moves from the second part to the first: dispatch acts on such an entry before it would park it,
-and the sweep of long delays is suspended. A parked entry that is moved back is visited in the second part. So one pass
-visits every entry. The position is in memory only: another owner begins again, and finds the remaining entries.
+entry that it selects leaves the second part before the sweep visits it: dispatch carries out the bulk control on such
+an entry instead of parking it, and the sweep of long delays, which moves entries under key 0, is suspended. A parked
+entry that is moved back is visited in the second part. So one pass visits every entry. The position is in memory only:
+another owner begins again at the start, and finds the remaining entries.
 
 Thread rule: belongs to the shard's thread.
 """
@@ -30,14 +31,14 @@ class BulkSweep:
         self._entries_max = self._size_bytes_max = 0
 
     def may_run(self, index: TimerIndex, bulk: Bulk) -> bool:
-        """True if no entry from before the bulk control lies under key 0. Such an entry could be a control on an entry
-        that the bulk control selects (rule 4). One seek while key 0 is not empty."""
+        """True if no entry of a request before the bulk control lies under key 0. Such an entry could be a control on
+        an entry that the bulk control selects (rule 4). One seek, or none if key 0 is empty."""
         return not (index.ending_count and index.timer_log.scan_keys(FIRST_KEY, entry_key(ENDING_DUE, bulk.offset), 1))
 
     def read(self, index: TimerIndex, bulk: Bulk, entries_max: int, size_bytes_max: int) -> Due:
-        """Returns the next selected entries, within the limits of the next transaction. `full` is set if a limit was
-        reached, `ends_bulk` if no more entries follow. Visits at most SWEPT_VISITED_MAX entries, 1 to 3 us each.
-        Without a call of `committed`, the next call returns the same entries."""
+        """Returns the next selected entries, within the limits of the next transaction. `full` is True if one of these
+        limits was reached, `ends_bulk` if no more selected entries follow. Visits at most SWEPT_VISITED_MAX entries, 1
+        to 3 us each. Without a call of `committed`, the next call returns the same entries."""
         self._entries_max = min(entries_max, SWEPT_ENTRIES_MAX)
         self._size_bytes_max = min(size_bytes_max, SWEPT_SIZE_BYTES_MAX)
         if (index, bulk.offset) != (self._index, self._offset):
@@ -57,7 +58,8 @@ class BulkSweep:
         return due
 
     def committed(self) -> None:
-        """Moves past the entries that the last `read` returned: their transaction was committed, or there were none."""
+        """Moves past the entries that the last `read` visited, after the commit of the selected ones, or if it selected
+        none."""
         self._position, self._is_parked = self._next_position, self._next_is_parked
 
     def _select(self, rows: RangeIterator, bulk: Bulk, due: Due) -> bytes | None:

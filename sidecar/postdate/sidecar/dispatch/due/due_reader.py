@@ -1,9 +1,10 @@
-"""Reads the entries of a shard's next transaction from its timer index: for a common transaction, or for a trial.
+"""Reads the entries of a shard's next transaction, a common one or a trial, from its timer index.
 
 A common transaction contains the entries that are due first and, in a backlog, messages for targets that are not part
 of the backlog. It also contains parked messages that the rate of their target now admits, and parked entries that are
-condemned. A trial contains parked messages of one isolated target, or a piece of the work under key 0. While Postdate's
-own topics are isolated, common transactions contain only messages.
+condemned. A trial contains parked messages of one isolated target. A trial of Postdate's own topics contains entries
+under key 0 and, if it contains all of them, messages that write to these topics. While these topics are isolated,
+common transactions contain only messages that do not write to them.
 
 Thread rule: belongs to the shard's thread.
 """
@@ -37,20 +38,22 @@ from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, LAST_KEY, split_key
 #: The limits of a transaction are divided by this while messages for other targets wait for the second cursor.
 _SHORT = 4
 
-#: All entries under key 0 are due before this time.
+#: Entries under key 0, and no others, are due before this time.
 _BEFORE_MESSAGES_MS = 1
 
 
 @dataclass(slots=True)
 class Due:
     """The input of one transaction: keys and values, ascending. `keys_after_gaps`: keys that follow an unread key.
-    `read_to`: all entries due up to this key were read. `full`: the scan of the first cursor reached its limit;
-    `short`: that limit was reduced. `has_more`: more entries may be due. `ordered`: an ordinary scan that contains only
-    messages. `parked`: keys and values of parked entries. `trial`: the isolated target of a trial. `own_filter`:
-    selects the messages that may leave; None: all may. `now_ms`: the broker's time. `behind_ms`: the cancel gate admits
-    only entries due at least this long before that time. `surplus_max`, `surplus_bytes_max`: limits of the missed
-    occurrences that may leave together with the next occurrences of their schedules. `ends_bulk`: no entry for the bulk
-    control in force is left after this transaction."""
+    `read_to`: all entries due up to this key were read. `full`: the scan of the first cursor reached its limit.
+    `short`: that limit was reduced, or an abort limits the transaction. `has_more`: more entries may be due. `ordered`:
+    no entry under key 0 waits, and neither an abort nor an isolation of Postdate's topics limits the scan. `parked`:
+    keys and values of parked entries. `trial`: the isolated target of a trial. `own_filter`: selects the messages that
+    may leave; None: all may. `now_ms`: the last millisecond that has passed by the broker's clock. `behind_ms`: only
+    entries due at least this long before `now_ms` may leave, because of the cancel gate, a hold or a bulk control.
+    `surplus_max`, `surplus_bytes_max`: limits of the missed occurrences that may leave together with the next
+    occurrences of their schedules. `ends_bulk`: no entry for the bulk control in force is left after this
+    transaction."""
 
     keys: list[bytes]
     values: list[bytes]
@@ -121,8 +124,8 @@ class DueReader:
         return due
 
     def ended(self, index: TimerIndex, due: Due, gone: set[bytes], before_ms: int) -> None:
-        """Decides after a transaction whether the second cursor starts, continues or ends. `gone`: the keys that have
-        ended."""
+        """Decides after a transaction whether the second cursor starts, continues or ends. `gone`: the result of
+        `Batch.gone`."""
         if due.trial is not None:
             return
         self._is_behind = due.has_more
@@ -152,7 +155,7 @@ class DueReader:
         if self._faults.condemned:
             rows = dict(
                 [*due.parked, *self._condemned(index, before_ms)]
-            )  # both contain the row if the target has returned
+            )  # both lists contain a row whose target is no longer isolated
             due.parked = sorted(rows.items(), key=lambda row: row[0][-ENTRY_KEY_SIZE_BYTES:])
         return due
 
@@ -173,7 +176,7 @@ class DueReader:
                 due.values += bypassed.values
                 due.keys_after_gaps = bypassed.keys_after_gaps
                 return due
-        # Messages behind a backlog that has just become due wait for the first transaction and for the search.
+        # The messages behind a new backlog wait for this transaction and for the second cursor, so it should be short.
         short = ordered and not self._is_behind and BacklogBypass.wanted(index, before_ms, limit)
         limit = max(1, limit // _SHORT) if short else limit
         due = Due(*index.scan_due(before_ms, limit, size_max), ordered=ordered)
@@ -217,7 +220,7 @@ class DueReader:
             self._faults.parked((OWN,))
 
     def _condemned(self, index: TimerIndex, before_ms: int) -> list[tuple[bytes, bytes]]:
-        """Returns the parked entries that are condemned. An entry that has moved or ended meanwhile is no longer
+        """Returns the parked entries that are condemned and due. An entry that is no longer parked is no longer
         condemned."""
         rows: list[tuple[bytes, bytes]] = []
         for offset in list(self._faults.condemned):
@@ -235,7 +238,7 @@ class DueReader:
         name = isolated.name
         target = self._targets.get(name)
         if target is None or not target.works or name in self._ctx.held.current.targets:
-            isolated.waits = False  # until `Parking.maintain` finds parked entries and no hold
+            isolated.waits = False  # until `Parking.maintain` finds parked entries of this target and no hold
             isolated.failing_since = 0.0  # a time without trials does not count towards the retry budget
             return None
         messages_max = isolated.messages_max
@@ -267,10 +270,10 @@ class DueReader:
         return None
 
     def _first_unparked(self, index: TimerIndex, name: str, before_ms: int, until: bytes) -> bytes | None:
-        """Returns the place of the first due message of a target below `until` that is not parked, or that waits under
-        key 0 to be stored: later parked messages must not overtake it. Returns None if the first TRIAL_LOOKED_AHEAD_MAX
-        due messages contain none. The search ends there, since a backlog of other targets must not stop the trials. It
-        is skipped while a topic of Postdate is isolated.
+        """Returns the place below `until` of the first unparked due message of a target, which later parked messages
+        must not overtake. A message that waits under key 0 to be stored counts as well. Returns None if there is no
+        such message among the first TRIAL_LOOKED_AHEAD_MAX due ones: a backlog of other targets must not stop the
+        trials. Also returns None while Postdate's own topics are isolated.
         """
         if self._faults.get(OWN) is not None:
             return None
@@ -288,8 +291,8 @@ class DueReader:
     def _refused(
         self, index: TimerIndex, isolated: Isolated, steady_ms: float, before_ms: int, stays: Collection[int]
     ) -> tuple[bytes, bytes] | None:
-        """Returns a refused entry that is due for its next attempt, which it makes alone. Forgets refused entries that
-        have ended or moved."""
+        """Returns a refused entry whose next attempt, alone in a transaction, is due. Forgets refused entries that have
+        ended, or that are neither parked nor due."""
         for offset, refused in list(isolated.refused.items()):
             if refused.next_at > steady_ms or offset in stays:
                 continue
@@ -308,8 +311,8 @@ class DueReader:
         return set(acted_on(*rows)[1])
 
     def _own(self, index: TimerIndex, isolated: Isolated, before_ms: int) -> Due | None:
-        """Returns the first piece of the entries under key 0. If the piece contains all of them, messages that write to
-        an isolated topic of Postdate follow."""
+        """Returns the first piece of the entries under key 0. If the piece contains all of them, due messages that
+        write to an isolated topic of Postdate follow. Returns None if nothing is due."""
         keys, values = index.scan_due(_BEFORE_MESSAGES_MS, index.ending_count, 4 * ENDING_SIZE_BYTES_MAX)
         piece = first_piece(*acted_on(keys, values), isolated.messages_max)
         if len(piece) < len(keys):
@@ -324,7 +327,7 @@ class DueReader:
 
 
 def _parked(index: TimerIndex, offset: int) -> tuple[bytes, bytes] | None:
-    """Returns key and value of the entry of a request if it is parked."""
+    """Returns key and value of the entry of a request if it is parked; otherwise None."""
     key = index.timer_log.find(offset)
     raw = index.timer_log.parked(key) if key is not None and len(key) > ENTRY_KEY_SIZE_BYTES else None
     return None if key is None or raw is None else (key, raw)

@@ -24,7 +24,7 @@ def due_order_of(key: bytes, entry: Entry | Head) -> bytes:
 
 
 def note_first(places: dict[_Name, bytes], name: _Name, place: bytes) -> None:
-    """Notes the place of a message in `places` if it is the first message of `name`."""
+    """Notes the place of a message in `places` if it is the lowest place of `name` so far."""
     places[name] = min(places.get(name, place), place)
 
 
@@ -34,7 +34,7 @@ class OwnTopicsFilter:
     it takes only messages that write to none of these topics; otherwise it takes only messages that write to one of
     them, at most `own_left`. `acted_on`: requests that must not end yet, because an entry that stays under key 0 acts
     on them (rule 4). `behind`: by target and message key, the place (due time and offset) of the first message that
-    stays under key 0. `skipped_own`: True once a message was skipped that writes to one of these topics. `waiting`:
+    stays under key 0. `skipped_own`: True once a message that writes to one of these topics was skipped. `waiting`:
     `behind`, and the places of skipped messages; later messages of the same target and key stay as well, so that their
     order is kept."""
 

@@ -1,4 +1,5 @@
-"""Marks for STORE the entries that wait longer than expected, before retention deletes their requests.
+"""Marks entries that are pending for longer than expected, so that they are stored before retention deletes their
+requests.
 
 Thread rule: a `Sweep` belongs to the shard's thread.
 """
@@ -15,10 +16,11 @@ from postdate.wheel.index import TimerIndex
 
 
 class Sweep:
-    """Stores entries that are still pending at half of their request's retention, such as parked or retried entries.
+    """Stores entries that are still pending when the age of their request is half of the retention, such as parked
+    entries.
 
-    A sweep visits the requests in order, each once, and stops at the first pending request that is younger than this;
-    all later requests are younger still. It then rests until that request is old enough, but for at most an eighth of
+    A sweep visits the requests in order, each once, and stops at the first pending request below this age, since later
+    requests are normally younger still. It then rests until that request is old enough, but for at most an eighth of
     the age, since a broker's clock may have gone back. Its state is in memory only: after a restart it begins at the
     low-water mark again, and skips ranges of 4,096 offsets that contain only stored entries.
     """
@@ -33,11 +35,11 @@ class Sweep:
     def step(self, index: TimerIndex, now_ms: int) -> int:
         """Visits a bounded number of requests. Returns how many entries the next transaction will store.
 
-        These entries are put under key 0, where the bounds of rule 1 apply.
+        These entries are moved under key 0, which must stay within the bounds of rule 1.
         """
-        if not self._age_ms or index.timer_log.bulks:  # selected entries must stay where they are (`bulk_sweep`)
+        if not self._age_ms or index.timer_log.bulks:  # entries that a bulk control selects must keep their keys
             return 0
-        if index is not self._index:  # after a rebuild, earlier entries may have to be stored again
+        if index is not self._index:  # a rebuilt index may contain earlier entries that are not stored
             self._index, self._next, self._rests_until_ms = index, 0, 0
         if now_ms < self._rests_until_ms:
             return 0

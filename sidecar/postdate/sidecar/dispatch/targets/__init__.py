@@ -1,5 +1,4 @@
 """The targets of a shard: metadata, faults and isolation, rate limits.
 
-Imports what `dispatch` may import, and the bounds of `dispatch`.
-Thread rule: the shard's thread.
+May import what `dispatch` may import, and of `dispatch` the module `limits`. Thread rule: the shard's thread.
 """

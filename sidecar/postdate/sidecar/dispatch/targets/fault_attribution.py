@@ -1,34 +1,38 @@
-"""Attributes failed and slow transactions to targets, and limits how many messages these targets get from then on.
+"""Attributes failed and slow transactions to targets, and limits how many messages these targets get afterwards.
 
 `slow_topics` finds slow targets; the reports of aborted transactions name the failing ones.
 
-A target that is to blame becomes *isolated*: its entries are parked and sent in separate transactions, called trials,
-so that no other target's transaction aborts or waits because of it. One state per isolated target covers all cases:
+A target that is to blame becomes *isolated*: its entries are parked and leave in separate transactions, called trials,
+so that no transaction with messages for other targets aborts or waits because of it. One state for each isolated target
+covers all cases:
 
-- `messages_max`: the most messages of one trial. A failed trial halves it, down to one message; a fast trial at most
-  doubles it. So a slow target gets as many messages as it can accept. For a target that refuses records, a maximum of
-  one is the open circuit breaker: probes are sent one at a time.
+- `messages_max`: the most messages of one trial. A failed trial halves this number, down to one; a fast trial at most
+  doubles it. So a slow target gets as many messages as it can accept. If the target refuses all records, the number
+  falls to one, and the trials are the probes of an open circuit breaker.
 - `failing_since`, `failed_at`: a message for an unavailable target becomes a dead letter only if the target's trials
   kept failing for the retry budget, the target acknowledged no record meanwhile, and the message's own budget is used
-  up. A refusal counts as an acknowledgement, but does not change `accepted_at`.
-- `refused`: entries that were refused alone, or that reports name in a trial that was mostly accepted. They are retried
-  alone, and a refused probe *condemns* its entry: the entry ends as a dead letter with the broker's reason. If time
-  cannot resolve the refusal (`classification.is_final`), this happens immediately. Otherwise it happens once the entry
-  has been refused for the length of the retry budget, or once the entry is late by that length and the target has
+  up. A refusal sets `acknowledged_at`, but not `accepted_at`.
+- `refused`: entries that were refused alone, or that were the few refused ones of a transaction. They are retried
+  alone. A further refusal may *condemn* an entry: the entry ends as a dead letter with the broker's reason. If time
+  cannot resolve the refusal (`classification.is_final`), the entry is condemned immediately. Otherwise it is condemned
+  once it has been refused for the length of the retry budget, or once it is late by that length and the target has
   accepted nothing for that long.
 
-An isolated target returns to the common transactions once its trials may have LARGE_TRANSACTION_FATES messages, or
-after its probation, a time without a fault. A committed trial counts as a fault while the target's median trial is
-slow; so does a used-up credit. The first probation is short, since a network outage or a busy machine also isolates
-healthy targets. Each further probation is twice as long, up to PROBATION_MS. Trials get a quarter of a shard's time, in
-rounds. If messages for other targets wait for a target's trials longer than the aim, and longer than for common
-transactions, the target uses up its credit and must pause (`trial_pauses`). If a target accepts nothing, messages for
+An isolated target without refused entries returns to the common transactions after a fast trial, once its trials may
+have LARGE_TRANSACTION_FATES messages, or after its probation, a time without a fault. A committed trial counts as a
+fault while the median of the target's trials exceeds the aim; so does a used-up credit. The first probation is short,
+since a network outage or a busy machine also isolates healthy targets. Each further probation is twice as long, up to
+PROBATION_MS. Trials get at most a quarter of a shard's time, and the isolated targets take turns. If messages for other
+targets wait for a trial at least as long as the aim, the trial uses up credit of its target, unless common transactions
+exceed the aim as much. A target without credit must pause (`trial_pauses`). If a target accepts nothing, messages for
 other targets wait for its trials for at most a thirtieth of the time.
 
-Postdate's own topics (store, dead letters, verdicts) count as one target, OWN: its entries lie under key 0.
+Postdate's own topics (store, dead letters, verdicts) count as one target, OWN. Its trials contain the entries under key
+0.
 
-This module uses neither Kafka nor the index: it only holds state, which reports update. Thread rule: belongs to the
-shard's thread. Source of the idea: the circuit breaker, and the window of TCP's congestion control.
+This module neither calls Kafka nor reads the index: it only keeps state, which the outcomes of transactions change.
+Thread rule: belongs to the shard's thread. Source of the idea: the circuit breaker, and the window of TCP's congestion
+control.
 """
 
 from __future__ import annotations
@@ -74,14 +78,16 @@ from postdate.wire.reasons import Reason
 
 log = logging.getLogger(__name__)
 
-#: If at most one in this many messages of a trial was refused, the trials continue without the refused entries, as
-#: large as before.
+#: If at most one in this many messages of a transaction was refused, trials leave out the refused entries and are not
+#: made smaller.
 _FEW = 4
 
-#: A trial is fast if it takes at most this many times as long as common transactions usually do.
+#: One bound of the aim: this multiple of the median duration of common transactions. A trial is fast if it is shorter
+#: than the aim.
 _USUAL = 1.25
 
-#: A larger trial is worthwhile if the time per message is at most this share of the time per message of the last trial.
+#: A larger trial is worthwhile if the time for each message is less than this share of that in the last trial. Also the
+#: share of the aim that a larger trial may be expected to take.
 _FASTER = 0.75
 
 #: Faults by topic, then by request offset.
@@ -98,8 +104,8 @@ _OF_THE_TARGET = frozenset({Blame.UNKNOWN_TARGET, Blame.UNAUTHORIZED, Blame.UNAV
 
 
 class Finding(Enum):
-    """The result of attributing an abort: ATTRIBUTED, so the next attempt may follow immediately, or BACK_OFF, so it
-    must wait and be smaller."""
+    """The result of attributing an abort. ATTRIBUTED: the next attempt may follow immediately. BACK_OFF: it must wait
+    and be smaller."""
 
     ATTRIBUTED = auto()
     BACK_OFF = auto()
@@ -125,13 +131,13 @@ class FinishedTransaction:
     due_ms: Mapping[int, int] = field(default_factory=dict)
     late_ms: float = 0.0
     """How long the first message of a common transaction had been due when the transaction began; 0 unless
-    `needs_late_ms`."""
+    `needs_late_ms` is True."""
 
 
 class LastTrial(NamedTuple):
     """The last trial, until the next common transaction is committed. `ended_at`: steady ms. `size`: its messages; 0 if
-    it failed. `is_refused`: the broker refused one of its records. `hangs`: the broker acknowledged the log record, but
-    no record for the target, so the network works."""
+    it failed. `is_refused`: True if the broker refused one of its records. `hangs`: True if the broker acknowledged the
+    log record, but no record for the target: the network works, and the target does not."""
 
     isolated: Isolated
     ended_at: float
@@ -179,13 +185,14 @@ class FaultAttribution:
 
     @property
     def is_attributing(self) -> bool:
-        """True after an abort: the next common transaction is small, and each of its messages has a delivery report."""
+        """True after an abort, or after long waits for one topic: the next common transaction is small, and each of its
+        messages has a delivery report."""
         return self._entries_max < inf
 
     @property
     def needs_late_ms(self) -> bool:
-        """True if the next common transaction must measure how long its messages have waited for a trial, or for a slow
-        transaction with messages for only one target."""
+        """True if the next common transaction must state `late_ms`, since its messages may have waited for a trial, or
+        for a slow transaction with messages for one target only."""
         return bool(self._isolated) or self._slow_topics.awaits_next
 
     def entries_max(self, limit: int) -> int:
@@ -195,15 +202,16 @@ class FaultAttribution:
     def must_report(self, trial: Isolated | None, size: int) -> bool:
         """True if each message of the next transaction, with `size` entries, needs a delivery report.
 
-        A large transaction needs them only on suspicion. All transactions behind a slow target may be large, since more
-        entries become due while each transaction waits.
+        A large transaction needs reports only on suspicion. Since more entries become due while transactions wait for a
+        slow target, all of them may be large.
         """
         slow = self._slow_topics
         is_suspicion = self.is_attributing or self._slow_unreported or slow.suspects_any or slow.awaits_next
         return trial is not None or is_suspicion or size < LARGE_TRANSACTION_FATES
 
     def ready_trials(self, steady_ms: float) -> list[Isolated]:
-        """Returns the isolated targets that may be tried now, the longest waiting first. O(isolated log isolated)."""
+        """Returns the isolated targets that may be tried now; the one that has waited longest comes first. O(isolated
+        log isolated)."""
         if not self._isolated or steady_ms < self._rests_until:
             return []
         ready = [isolated for isolated in self._isolated.values() if isolated.waits and isolated.retry_at <= steady_ms]
@@ -212,8 +220,8 @@ class FaultAttribution:
     def next_at(self) -> float:
         """Returns the steady time in ms at which a trial may run, or a condemned entry may end; infinite if none waits.
 
-        While Postdate's own topics are isolated, a condemned entry is first tried in a common transaction, which shows
-        whether the entry needs an isolated topic. If so, it waits for the next trial of OWN."""
+        While Postdate's own topics are isolated, the next common transaction shows whether the end of a condemned entry
+        writes to an isolated topic. If it does, the entry waits for the next trial of OWN."""
         own = self._isolated.get(OWN)
         if self.condemned and (own is None or not own.waits):
             return 0.0
@@ -246,8 +254,8 @@ class FaultAttribution:
                 self.condemned.pop(offset, None)
 
     def is_isolated(self, name: str) -> bool:
-        """True if a target is isolated. First ends the isolation if no entries wait and the probation is over: no trial
-        would end it."""
+        """True if a target is isolated. First ends the isolation if no entries wait and the probation is over, since no
+        trial would end it."""
         isolated = self._isolated.get(name)
         if isolated is not None and not isolated.waits:
             self.nothing_waits(isolated)
@@ -277,7 +285,7 @@ class FaultAttribution:
             self._accepted(trial, finished.size, finished.took_ms, now)
             return
         self._rest_longer(finished, now)
-        if finished.targets:  # without targets, for example with verdicts only, it is usually shorter than a trial
+        if finished.targets:  # a transaction with verdicts only is usually shorter than a trial
             self._common_ms.add(finished.took_ms)
         self._slow_unreported = not finished.outcomes and finished.took_ms >= SLOW_WAIT_MS
         times = (first_wait_ms, log_waited_ms, finished.took_ms, finished.late_ms)
@@ -286,8 +294,8 @@ class FaultAttribution:
                 self._entries_max = AFTER_FAULT_ENTRIES_MAX
             if slow.is_blamed:
                 name = OWN if slow.topic in self._own_topics else slow.topic
-                # The last transactions waited for this topic, too: only the shortest shows how long they take without
-                # it.
+                # The last transactions also waited for this topic: only the shortest one shows how long they take
+                # without it.
                 aim_ms = max(TRIAL_AIM_MS, 2 * self._common_ms.shortest)
                 messages_max = max(1, int(slow.messages * aim_ms / slow.waited_ms))
                 self._isolate(name, messages_max, None, now, {slow.topic})
@@ -336,14 +344,14 @@ class FaultAttribution:
         return finding
 
     def note_commit(self) -> None:
-        """Notes the commit of a transaction of any kind, for example a heartbeat: Kafka works."""
+        """Notes the commit of a transaction of any kind, even a `beat`: it shows that Kafka works."""
         self._committed_at = self._clock.steady_ms()
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _accepted(self, trial: Isolated, count: int, took_ms: float, now: float) -> None:
         self._rest(trial, took_ms, now, count)
-        if not count:  # its entries ended without a message for the target, for example because they expired
+        if not count:  # its entries ended without a message for the target, such as expired ones
             return
         trial.acknowledged_at = trial.accepted_at = now
         trial.good_trials += 1
@@ -369,8 +377,8 @@ class FaultAttribution:
     def _failed(
         self, finished: FinishedTransaction, trial: Isolated, blamed: _Blamed, now_ms: int, now: float
     ) -> Finding:
-        """Attributes the abort of a trial. `blamed`: the faults of its target, or of Postdate's own topics if these are
-        tried."""
+        """Attributes the abort of a trial. `blamed`: the faults of its target; in a trial of OWN, those of Postdate's
+        own topics."""
         count = finished.size
         faults = {offset: why for topic_faults in blamed.values() for offset, why in topic_faults.items()}
         outcome = finished.outcomes.get(trial.name)
@@ -418,7 +426,8 @@ class FaultAttribution:
         return Finding.ATTRIBUTED
 
     def _are_few(self, faults: Mapping[int, KafkaFault], count: int) -> bool:
-        """True if the entries are to blame and not their target: they were refused, and are a few among many."""
+        """True if the entries with `faults` are to blame and not their target: they were refused, and are few of
+        `count` messages."""
         return len(faults) * _FEW <= count and all(map(_is_refusal, faults.values()))
 
     def _isolate(
@@ -448,7 +457,8 @@ class FaultAttribution:
             log.info("%s no longer isolated", subject)
 
     def _probation_ms(self, name: str, now: float) -> float:
-        """Returns the probation of a target that is isolated now; each call counts as one isolation. O(1)."""
+        """Returns the probation of a target that is now being isolated, in ms; each call counts as one isolation.
+        O(1)."""
         limit = self._probations.pop(name, None) or GrowingLimit(FIRST_PROBATION_MS, PROBATION_FORGOTTEN_MS)
         while len(self._probations) >= ISOLATED_MAX:
             del self._probations[next(iter(self._probations))]
@@ -456,8 +466,8 @@ class FaultAttribution:
         return limit.limited(PROBATION_MS, now)
 
     def _rest(self, trial: Isolated, took_ms: float, now: float, size: int = 0, hangs: bool = False) -> None:
-        """Schedules the next trials: no trial runs during a pause, and this target's next trial comes after those of
-        waiting targets."""
+        """Schedules the next trials: no trial runs during the pause, and the next trial of this target comes after
+        those of the targets that already wait."""
         rest_ms = max(TRIAL_REST * took_ms, TRIAL_REST_MS_MIN)
         self._rests_until = trial.retry_at = now + (rest_ms if hangs else self._rests.limited(rest_ms, now))
         self._last_trial = LastTrial(trial, now, took_ms, size, hangs=hangs) if trial.name != OWN else None
@@ -466,8 +476,8 @@ class FaultAttribution:
         """Delays the next trial of a target if its credit is used up, and makes it smaller if smaller trials were fast.
 
         Called once after each trial, when the next common transaction is committed: `finished.late_ms` shows how long
-        messages for other targets waited for that trial. If the target accepts nothing, the pause is proportional to
-        their longest wait.
+        messages for other targets waited for that trial. After a refused trial, if the target has accepted nothing for
+        REFUSING_MS, the pause is proportional to their longest wait.
         """
         last, self._last_trial = self._last_trial, None
         if last is None:
@@ -492,8 +502,8 @@ class FaultAttribution:
             trial.messages_max = max(1, min(trial.messages_max, int(last.size * aim_ms / last.took_ms)))
 
     def _aim_ms(self) -> float:
-        """Returns the longest duration of a fast trial in ms. On a busy machine, or with distant brokers, all
-        transactions take longer, and a trial that takes as long delays other targets no more than any transaction. The
-        upper quartile serves as a bound, since the median of healthy trials rarely exceeds it, however much they
-        vary."""
+        """Returns the aim for the duration of a trial in ms; a shorter trial is fast. On a busy machine, or with
+        distant brokers, all transactions take longer, and a trial that takes as long delays other targets no more than
+        any transaction. The upper quartile serves as a bound, since the median of healthy trials rarely exceeds it,
+        however much they vary."""
         return max(TRIAL_AIM_MS, _USUAL * self._common_ms.median, self._common_ms.upper_quartile)

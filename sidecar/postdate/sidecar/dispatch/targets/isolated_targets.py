@@ -25,7 +25,7 @@ from postdate.sidecar.limits import BACKOFF_MS_MIN
 from postdate.sidecar.transaction.transaction import NOBODY
 from postdate.wire.reasons import Reason
 
-#: The isolated "target" that stands for Postdate's own topics; no topic has an empty name.
+#: The name of the isolated "target" that stands for Postdate's own topics; no topic has an empty name.
 OWN: Final = ""
 
 #: The number of recent durations that are kept.
@@ -36,8 +36,8 @@ _UNAVAILABLE: Final = Refusal(Reason.TARGET_UNAVAILABLE, "")
 
 @dataclass(slots=True)
 class RefusedEntry:
-    """An entry that was refused. `since`: its first refusal; `next_at`: its next attempt alone; both steady ms.
-    `delay_ms`: the pause after that attempt."""
+    """An entry that was refused. `since`: the time of its first refusal. `next_at`: the time of its next attempt, alone
+    in a trial. Both are steady ms. `delay_ms`: the pause after that attempt."""
 
     since: float
     next_at: float
@@ -74,7 +74,7 @@ class RecentDurations:
 
     @property
     def upper_quartile(self) -> float:
-        """The duration that three quarters do not exceed; 0 before the first transaction. O(32 log 32)."""
+        """The upper quartile; 0 before the first transaction. O(32 log 32)."""
         return self._quantile(3)
 
     def mean_above(self, limit_ms: float) -> float:
@@ -99,8 +99,8 @@ class Isolated:
     good_trials: int = 0
     """The number of acknowledged trials since the last fault."""
     failing_since: float = 0.0
-    """The end of the first failed trial after the last acknowledgement; earlier than `acknowledged_at` if no trial has
-    failed since."""
+    """The end of the first failed trial after the last acknowledgement. If no trial has failed since, this is not later
+    than `acknowledged_at`."""
     failed_at: float = -inf
     """The end of the last failed trial that shows that the rest of the cluster works: its log record was acknowledged,
     or a transaction was committed after the previous failed trial."""
@@ -114,9 +114,9 @@ class Isolated:
     waits: bool = True
     """False if a trial would find no entry that may leave."""
     alone_next: bool = False
-    """True if the next trial retries a refused entry, if one is due: new and refused entries take turns."""
+    """True if the next trial retries a refused entry, provided that one is due: new and refused entries take turns."""
     pace_ms: float = inf
-    """The time in ms per message of its last trial."""
+    """The duration of its last trial in ms for each message."""
     took_ms: RecentDurations = field(default_factory=RecentDurations)
     """The durations of its committed trials."""
     credit: LateCredit = field(default_factory=LateCredit)
@@ -127,14 +127,15 @@ class Isolated:
         self.faulted_at, self.good_trials = at, 0
 
     def is_through_probation(self, now: float) -> bool:
-        """True if the target had no fault for the duration of its probation."""
+        """True if the target has had no fault for the duration of its probation, and (except OWN) has acknowledged a
+        record since its last fault."""
         if self.acknowledged_at < self.faulted_at and self.name != OWN:  # OWN returns anyway: bulk controls wait for it
             return False
         probation_ms = self.probation_ms if self.good_trials >= GOOD_TRIALS else PROBATION_MS
         return now - self.faulted_at >= probation_ms
 
     def retry_alone(self, offsets: Iterable[int], now: float) -> None:
-        """Schedules a separate retry for each of these refused entries: they are to blame, not the target."""
+        """Schedules a separate retry for each of these refused entries, since they are to blame and not the target."""
         for offset in offsets:
             if offset != NOBODY and len(self.refused) < REFUSED_MAX:
                 self.refused.setdefault(offset, RefusedEntry(now, now))

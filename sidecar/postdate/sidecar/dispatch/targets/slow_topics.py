@@ -1,15 +1,15 @@
 """Finds the topics that transactions wait for, from the times of their acknowledgements.
 
 A broker answers the requests of a connection in order, so the time of an acknowledgement counts from the previous one.
-A record is slow if that time is at least SLOW_RECORD_MS, and at least twice as long as transactions usually wait for
-their first acknowledgement. A topic is slow if several transactions in a row waited longest for its slow records. The
-number of transactions needed depends on how often the records of other topics are slow: on a busy machine all topics
-are slow at times, and a topic counts as slow only if it is slower than the others. An isolation helps the messages for
-other targets, and delays those for the slow target. So the fewer messages for other targets there are for each message
-of the slow target, the more transactions are needed. If a transaction has messages for the slow target only, the
-messages for other targets that waited for it are in the next transaction.
+A record is slow if that time is at least SLOW_RECORD_MS, and at least twice the shortest time that a recent transaction
+waited for its first acknowledgement. A topic is slow if several transactions in a row waited longest for its slow
+records, and if there were enough such records. The number needed depends on how often the records of other topics are
+slow: on a busy machine all topics are slow at times, and a topic counts as slow only if it is slower than the others.
+An isolation helps the messages for other targets, and delays those for the slow target. So the fewer messages for other
+targets there are for each message of the slow target, the more slow records are needed. If a transaction has messages
+for the slow target only, the messages for other targets that waited for it are in the next transaction.
 
-This module uses neither Kafka nor entries. Thread rule: belongs to the shard's thread.
+This module neither calls Kafka nor reads entries. Thread rule: belongs to the shard's thread.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _PRIOR = 20.0
 
 
 class SlowTopic(NamedTuple):
-    """The topic whose slow records a transaction waited longest for. `messages`: the messages for it. `waited_ms`: the
-    time of this wait. `is_long`: the waits of the last transactions for it add up to SLOW_WAIT_MS while other topics
-    are rarely slow. `is_blamed`: it has been slow often enough to be to blame."""
+    """The topic for whose slow records a transaction waited longest. `messages`: the messages for it. `waited_ms`: the
+    time of this wait. `is_long`: True if the weighted waits of the last transactions for it add up to SLOW_WAIT_MS
+    while other topics are rarely slow. `is_blamed`: True if it has been slow often enough to be to blame."""
 
     topic: str
     messages: int
@@ -70,8 +70,8 @@ class SoleTargetTransaction(NamedTuple):
 
 @dataclass(slots=True)
 class Suspicion:
-    """A topic that several transactions in a row waited longest for. `last_at`: the end of the last such transaction,
-    steady ms. `transactions`: the number of these transactions, without those that have a weight of 0. `records`,
+    """A topic for which one or more transactions in a row waited longest. `last_at`: the end of the last such
+    transaction, steady ms. `transactions`: the number of these transactions without those of weight 0. `records`,
     `waited_ms`: the number of slow records and the sum of their times, each multiplied by the weight of its
     transaction."""
 
@@ -82,7 +82,8 @@ class Suspicion:
 
 
 class RecentMinimum:
-    """The minimum of the last 32 to 63 values, at first of fewer: the time of a transaction that nothing delays.
+    """The minimum of the last 32 to 63 values, or of all if there are fewer: the time of a transaction that nothing
+    delays.
 
     >>> minimum = RecentMinimum()
     >>> minimum.value
@@ -170,11 +171,12 @@ class SlowTopics:
 
     @property
     def awaits_next(self) -> bool:
-        """True if the next transaction may show that messages for other targets waited for the last transaction."""
+        """True if the last transaction had messages for one target only, and the next one may show that other messages
+        waited for it."""
         return self._alone is not None
 
     def interrupted(self) -> None:
-        """Notes that a trial ended or a transaction was aborted: this also delayed the messages of the next
+        """Notes that a trial has ended, or that a transaction was aborted, which also delayed the messages of the next
         transaction."""
         self._alone = None
 
@@ -193,19 +195,20 @@ class SlowTopics:
         took_ms: float,
         late_ms: float,
     ) -> list[SlowTopic]:
-        """Evaluates the reports of a committed common transaction. Returns the topic that it waited longest for, if the
-        transaction counts. If the previous transaction had messages for one target only, and this transaction shows
-        that other messages waited for it, that target comes first.
+        """Evaluates the reports of a committed common transaction. Returns at most two findings. If the previous
+        transaction had messages for one target only, and this transaction shows that other messages waited for it, the
+        first finding is about that target. If this transaction counts, a finding is about the topic for which it waited
+        longest.
 
         `outcomes`: empty if its records had no delivery reports. `first_wait_ms`, `log_waited_ms`: how long it waited
         for its first acknowledgement, and for that of its log record. `took_ms`: its duration. `late_ms`: how long its
-        first message had been due when it began; read only if `awaits_next` is True. O(topics).
+        first message had been due when it began; needed only if `awaits_next` is True. O(topics).
 
         A transaction does not count if no record was slow, or if no messages for other targets waited for the slow
         topic. It also does not count if its longest wait was for its log record or for its first acknowledgement: the
-        latter wait may have any cause. The suspicion against a topic ends with a transaction that has records for the
-        topic and does not wait for them, unless the topic answered first and late. It also ends PROBATION_MS after the
-        last slow transaction.
+        wait for the first acknowledgement may have any cause. The suspicion against a topic ends with a transaction
+        that has records for the topic and does not wait for them, unless the topic answered first and late. It also
+        ends PROBATION_MS after the last slow transaction.
         """
         now = self._clock.steady_ms()
         self._suspected = {
@@ -244,8 +247,8 @@ class SlowTopics:
 
     def _slow_ms_min(self, first_wait_ms: float, now: float, *, compares: bool) -> float:
         """Returns the minimum time of a slow record: at least SLOW_RECORD_MS, and twice the time that transactions
-        usually wait for their first acknowledgement. That time is learned from transactions that show more than one
-        topic, or whose first wait is short."""
+        usually wait for their first acknowledgement. That usual time is the shortest first wait of recent transactions;
+        only those count that show more than one topic, or whose first wait was short."""
         if compares or first_wait_ms < SLOW_RECORD_MS:  # a single slow topic must not raise the usual wait
             if now - self._compared_at >= PROBATION_MS:
                 self._usual_wait_ms = RecentMinimum()  # the usual wait may have changed
@@ -261,8 +264,8 @@ class SlowTopics:
         *,
         is_first_late: bool,
     ) -> None:
-        """Ends the suspicions against topics that had records in a transaction, none of them slow. Keeps the suspicion
-        against a topic that answered first and late."""
+        """Ends the suspicion against each topic that had records in a transaction, if none of them was slow. Keeps the
+        suspicion against a topic that answered first and late."""
         for topic in list(self._suspected):
             outcome = outcomes.get(topic)
             is_unknown = outcome is None or (outcome.is_first and is_first_late)
@@ -270,10 +273,10 @@ class SlowTopics:
                 del self._suspected[topic]
 
     def _weight(self, topic: str, outcomes: Mapping[str, TopicOutcome]) -> float:
-        """Returns how much a transaction counts against a topic that it waited for, from 0 to 1: the ratio of the
-        messages for other targets to the messages for this target. An isolation helps the messages for other targets,
-        and delays the messages of this target. Returns 1 for one of Postdate's own topics, since messages for any
-        target wait. O(topics)."""
+        """Returns the weight of a transaction against the topic for which it waited. The weight is the ratio of the
+        messages for other targets to the messages for this topic, from SLOW_WEIGHT_MIN to 1; it is 0 if there are no
+        messages for other targets. The weight of a topic of Postdate is 1, since messages for any target wait for it.
+        O(topics)."""
         if topic in self._own_topics:
             return 1.0
         others = self._messages_for_others(topic, outcomes)
@@ -282,10 +285,10 @@ class SlowTopics:
     def _weight_alone(
         self, alone: SoleTargetTransaction, outcomes: Mapping[str, TopicOutcome], began_at: float, late_ms: float
     ) -> float:
-        """Returns the weight of `alone`, a transaction without messages for other targets. Messages for other targets
-        in the next transaction, `outcomes`, waited for it. Returns 0 if these messages are few for each message of
-        `alone`, if they did not wait, or if they also waited for another reason. Also returns 0 if the next transaction
-        has messages for the same target, since it then counts separately. O(topics)."""
+        """Returns the weight of `alone`, a transaction with messages for one target only, by the messages for other
+        targets in the next transaction, `outcomes`. Returns 0 if these are few for each message of `alone`, or if they
+        did not wait mainly for `alone`. Also returns 0 if the next transaction has messages for the same target, since
+        that transaction then counts instead. O(topics)."""
         pause_ms = began_at - alone.ended_at
         if alone.topic in outcomes or pause_ms >= SLOW_WAIT_MS or late_ms - pause_ms < SLOW_RECORD_MS:
             return 0.0
@@ -299,8 +302,8 @@ class SlowTopics:
         self, topic: str, messages: int, waits_ms: list[float], weight: float, now: float, *, is_alone: bool = False
     ) -> SlowTopic:
         """Adds slow records to the suspicion against a topic. If the topic is to blame, the suspicion ends. `is_alone`:
-        the transaction had no messages for other targets. Then the times do not count: a stall of the machine can be as
-        long, and no other topic shows whether the machine stalled."""
+        the transaction had no messages for other targets. Then the times of its records do not count: a stall of the
+        machine can take as long, and no other topic shows whether the machine stalled."""
         suspicion = self._suspected.setdefault(topic, Suspicion(now))
         suspicion.transactions += 1
         suspicion.records += weight * len(waits_ms)

@@ -1,20 +1,20 @@
 """Limits the messages per second that this shard sends to a target, and schedules the messages that wait for their
 turn.
 
-Each target has a token bucket, filled by the steady clock. A due message that finds its bucket empty is parked, like a
-message for a failing target, so that it delays no other. When the bucket has filled for a slice of time,
+Each target has a token bucket, filled by the steady clock. If the bucket is empty, a due message is parked, like a
+message for a failing target, so that it delays no other message. When the bucket has filled for a slice of time,
 `next_messages` reads the next parked messages, in order of due time, directly into a transaction.
 
 Cost, even with a million waiting messages: each is read, moved, and read once more when it leaves. They are not kept in
 memory. A turn in which no message may leave checks the head of a heap. A turn in which some messages may leave reads
-these and one more. The scan starts at the first waiting message, so it skips no tombstones. After a restart, one seek
-finds the waiting messages.
+these, and one more of each of their targets. The scan starts at the first waiting message, so it skips no tombstones.
+After a restart, one seek finds the waiting messages of a target.
 
 Invariants: a message of a limited target leaves only if all earlier parked messages of that target have left, or leave
 in the same transaction; so messages leave in order of due time, then of request offset. Over any t seconds a shard
 commits transactions with at most `rate * (t + RATE_SAVED_S) + 1` messages for a target. This holds across takeovers,
-since a new owner starts with empty buckets. Tokens are spent by a commit, and by a commit with an unknown outcome. A
-message that is retried alone spends a token, but does not wait for one.
+since a new owner starts with empty buckets. A commit spends tokens, and so does a commit with an unknown outcome.
+Messages in trials also wait for tokens and spend them.
 
 Thread rule: belongs to the shard's thread. Source of the idea: the token bucket of traffic shaping.
 """
@@ -39,9 +39,9 @@ _NEARLY: Final = 1e-6
 
 @dataclass(slots=True)
 class _Bucket:
-    """The state of one target. `waits`: some of its messages are parked, none of them below the key `first`; those up
-    to `taken_to` may leave in the current transaction. `known`: it is known whether messages are parked. `queued`: the
-    target is in the heap of turns."""
+    """The state of one target. `waits`: True if some of its messages may be parked. None of them is parked below the
+    key `first`, and those up to `taken_to` may leave in the present transaction. `known`: True if `waits` is valid.
+    `queued`: True if the target is in the heap of turns."""
 
     per_second: float
     tokens: float
@@ -58,8 +58,8 @@ class _Bucket:
         self.tokens, self.filled_at = min(filled, self.per_second * RATE_SAVED_S + 1), steady_ms
 
     def ready_at(self) -> float:
-        """Returns the steady time in ms at which the bucket holds the tokens for a slice, or for one message if that is
-        more."""
+        """Returns the steady time in ms at which the bucket contains the tokens for a slice, at least those for one
+        message."""
         missing = max(1.0, self.per_second * RATE_SLICE_S) - self.tokens
         return self.filled_at + missing * 1000 / self.per_second
 
@@ -85,8 +85,8 @@ class TargetRates:
         size_bytes_max: int,
         up_to: Callable[[str], bytes | None],
     ) -> list[tuple[bytes, bytes]]:
-        """Returns the waiting messages that may leave now: parked keys and values, by due time. Messages that the
-        transaction does not end stay parked.
+        """Returns the waiting messages that may leave now: parked keys and values, by due time. A returned message
+        stays parked if the transaction does not end it.
 
         `before_ms`: only messages due before this time may leave. `up_to`: returns the key up to which messages of a
         target may leave, since all its unparked messages below that key are in the transaction; None for a target that
@@ -110,8 +110,8 @@ class TargetRates:
         return sorted(taken, key=_place)
 
     def begin(self, index: TimerIndex, steady_ms: float) -> None:
-        """Starts a turn. Messages taken in the last turn have either left or stayed. One seek for each target of that
-        turn."""
+        """Starts a turn. By now, the messages that the last turn returned have left, or have stayed parked. One seek
+        for each of their targets."""
         self._steady_ms = steady_ms
         if index is not self._index:
             self._index = index
@@ -129,7 +129,7 @@ class TargetRates:
 
     @property
     def is_ready(self) -> bool:
-        """True if waiting messages of some target may leave now. REQUIRES: `begin` for this turn. O(1)."""
+        """True if it is the turn of some target with waiting messages. REQUIRES: `begin` for this turn. O(1)."""
         return bool(self._turns) and self._turns[0][0] <= self._steady_ms
 
     def admits(self, target: str, key: bytes, sent: Mapping[str, int]) -> bool:
@@ -186,7 +186,8 @@ class TargetRates:
                 self._queue(target, bucket, bucket.ready_at())
 
     def next_at(self) -> float | None:
-        """Returns the steady time in ms of the next turn of a waiting message; None if none waits. O(1)."""
+        """Returns the steady time in ms of the next turn of a target with waiting messages; None if there is none.
+        O(1)."""
         if self._taking:
             return self._steady_ms
         return self._turns[0][0] if self._turns else None
@@ -196,7 +197,7 @@ class TargetRates:
     def _next_of(
         self, index: TimerIndex, target: str, bucket: _Bucket, last: bytes, entries_max: int, size_bytes_max: int
     ) -> list[tuple[bytes, bytes]]:
-        """Returns the parked messages that one target may get now."""
+        """Returns the parked messages of one target that may leave now."""
         bucket.fill(self._steady_ms)
         count = min(int(bucket.tokens + _NEARLY), entries_max)
         if count < 1:
@@ -231,7 +232,7 @@ class TargetRates:
     def _bucket(self, target: str) -> _Bucket | None:
         if target in self._buckets:
             return self._buckets[target]
-        if len(self._buckets) >= TARGETS_KNOWN_MAX:  # only existing topics have waiting messages
+        if len(self._buckets) >= TARGETS_KNOWN_MAX:  # keeps targets with waiting messages: they exist
             self._buckets = {
                 name: bucket for name, bucket in self._buckets.items() if bucket is not None and bucket.waits
             }

@@ -2,12 +2,12 @@
 
 A message is produced only to a topic that exists according to metadata, since one unknown topic fails the whole
 transaction after seconds. A target that is unusable by its metadata is marked as failing from that time on; the shard
-parks its entries, and requests the metadata again after a delay that doubles. Faults of produced records are kept in
-`fault_attribution`, not here.
+parks its entries, and requests the metadata again after a delay that doubles. `fault_attribution`, not this module,
+keeps the faults of produced records.
 
-Look-ups never block the shard. One request is in progress at a time, and its answer is polled. Only the first look-up
-of a new target waits, for at most TARGET_LOOKUP_WAIT_MS. If a look-up fails, known targets keep their state, and the
-next look-up follows after a delay that doubles.
+One look-up is in progress at a time, and its answer is polled. Only `look_up` waits for an answer, for at most
+TARGET_LOOKUP_WAIT_MS. If a look-up fails, known targets keep their state, and the next look-up follows after a delay
+that doubles.
 
 Thread rule: one instance per shard, used by its thread alone.
 """
@@ -84,14 +84,15 @@ class Targets:
         self._wanted: dict[str, None] = {}
         self._requested: tuple[str, ...] = ()
         self._request_max = TARGETS_KNOWN_MAX
-        """The most targets of one look-up: fewer after a failure, so that one name cannot make the look-ups of all
+        """The most targets of one look-up. Each failure halves it, so that one name cannot make the look-ups of all
         others fail for long."""
         self._pending_lookup: Callable[[float], LookedUp] | None = None
         self._requested_at = 0.0
         self._retry_at = 0.0
         self._retry_delay_ms: float = BACKOFF_MS_MIN
         self._unanswered_since = -1.0
-        """Steady time in ms of the first failed look-up since the last answer; -1.0 if no look-up has failed since."""
+        """The steady time in ms at which the first failed look-up since the last answer was requested; -1.0 if none has
+        failed."""
 
     def get(self, name: str) -> Target | None:
         """Returns the target; None if it has not been looked up. O(1)."""
@@ -102,7 +103,8 @@ class Targets:
         TARGET_LOOKUP_WAIT_MS.
 
         Afterwards `get` may still return None or an old state, if the answer is late or the look-up failed; then
-        entries of that target wait. Does not wait for a late look-up a second time, nor while look-ups fail.
+        entries of that target must wait. Once a look-up is late, further calls do not wait for it. Does not wait while
+        look-ups fail.
         """
         wanted = [name for name in dict.fromkeys(names) if again or name not in self._known][:TARGETS_KNOWN_MAX]
         if not wanted:
@@ -123,8 +125,8 @@ class Targets:
         self.poll()
 
     def expect(self, names: Iterable[str]) -> None:
-        """Notes that messages for these targets have become due. Looks up failing targets again, about once a second: a
-        topic may have been created. Never waits."""
+        """Notes that messages for these targets have become due. Looks up failing targets again, at most about once a
+        second, since a topic may have been created. Never waits."""
         now = self._clock.steady_ms()
         for name in names:
             target = self._known.get(name)
@@ -165,15 +167,15 @@ class Targets:
         return any(name in self._wanted or name in self._requested for name in names)
 
     def limit(self, name: str, size_bytes_max: int) -> None:
-        """Lowers the size limit of a topic that refused a record of more than `size_bytes_max`, in spite of its known
-        settings."""
+        """Lowers the size limit of a topic that refused a larger record, although its known settings allow the
+        record."""
         target = self._known.get(name)
         if target is not None:
             target.size_bytes_max = min(target.size_bytes_max, size_bytes_max)
 
     def _send_request(self) -> bool:
-        """Starts a look-up of the queued targets. Returns False if no target is queued, or if a look-up failed
-        recently."""
+        """Starts a look-up of the queued targets. Returns False if no target is queued, if the pause after a failure is
+        not over, or if the request fails."""
         now = self._clock.steady_ms()
         if not self._wanted or now < self._retry_at:
             return False

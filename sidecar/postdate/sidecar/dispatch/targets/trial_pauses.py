@@ -1,9 +1,9 @@
 """Decides how long the trials of a target pause, so that messages for other targets rarely wait for them.
 
-A trial is long if its target is slow or does not answer, or if something else delays it, such as a network outage or a
-busy machine. One trial alone does not show the cause. So a target has a credit, which a few long trials use up, and its
-first long pause is limited. A target whose trials stay long soon gets pauses of full length. Sources of the idea: the
-token bucket, and exponential backoff.
+A trial takes long if its target is slow or does not answer, or if something else delays it, such as a network outage or
+a busy machine. A single trial does not show the cause. So a target has a credit, which a few long trials use up, and
+its first long pause is limited. A target whose trials stay long soon gets pauses of full length. Sources of the idea:
+the token bucket, and exponential backoff.
 """
 
 from __future__ import annotations
