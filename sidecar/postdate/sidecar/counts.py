@@ -1,7 +1,7 @@
 """The counters of one shard as plain numbers: its thread writes them, and metrics read them.
 
 Metrics must not slow down the hot path. For each message, ingest makes at most one comparison and dispatch one append;
-all other work is done once for each batch or transaction. `http.metrics` defines names, units and meaning of the
+all other work is done for a whole batch or transaction at once. `http.metrics` defines names, units and meaning of the
 metrics.
 
 A `ShardCounts` lives as long as the process, even if the shard moves to another member and returns, so its counters

@@ -1,4 +1,5 @@
-"""Bounds that several packages of the sidecar share, each with its unit in its name and the reason for its value.
+"""Bounds of the shared modules of the sidecar, each with its unit in its name and the reason for its value. Packages
+use some of them, too.
 
 A bound is not an option: changing one changes what was measured or promised. Options are in `config`.
 """

@@ -1,7 +1,7 @@
 """Log lines of the daemon: one line for each event on stderr, with time, level and thread. No line contains a payload.
 
-External text cannot forge a line: control characters of a message are escaped. If an event has a traceback, it follows
-as indented lines.
+External text cannot forge a line: control characters of a message are escaped. The traceback of an event follows as
+indented lines.
 
 A traceback shows the type of an exception and where it was raised. It omits the text, because the text of an unexpected
 exception may quote a message: the error of `int(value)` quotes the value.

@@ -1,4 +1,4 @@
-"""Requeues dead letters: each becomes a new request in the same partition, so that its id stays in its partition.
+"""Requeues dead letters: each becomes a new request in the partition of the old one, which is the partition of its id.
 
 The header `postdate-origin` of the new request names the request of the dead letter; the sidecar ignores this header in
 a request to schedule. The header makes a second run harmless. Before a run requeues dead letters, it reads the later

@@ -24,7 +24,7 @@ class Batch:
     the keys of the parked entries that end, with the sizes of their values."""
 
     now_ms: int = 0
-    until_ms: int = 0  # the cancel gate holds back entries that are due later
+    until_ms: int = 0  # entries that are due later are held back
     surplus_max: int = 0  # the most missed occurrences, without the first of each schedule
     surplus_bytes_left: int = 0  # how many bytes further missed occurrences may add
     surplus: int = 0  # fates beyond the first of each entry

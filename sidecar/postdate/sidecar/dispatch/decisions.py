@@ -34,8 +34,8 @@ class Decision(Enum):
     DEFER = auto()
     """It stays where it is until its target has been looked up, for the first time or again."""
     PARK = auto()
-    """It is parked before any transaction: its target is held, fails or is isolated, or an earlier message of it is
-    parked."""
+    """It is parked before any transaction: its target is held, fails or is isolated, or an earlier message for that
+    target is parked."""
     PARK_FOR_RATE = auto()
     """It is parked in the write that follows the transaction: its target has reached its rate."""
 

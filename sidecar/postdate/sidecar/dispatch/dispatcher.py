@@ -39,8 +39,8 @@ from postdate.sidecar.transaction.verdict_records import VerdictWriter
 from postdate.wheel.index import TimerIndex
 from postdate.wire.dispatch_log import BEAT, FATES, SWEPT, BulkProgress
 
-#: An entry needs at most two unknown topics: its target or the store topic, and the dead-letter topic if that one
-#: refuses it.
+#: An entry needs at most two unknown topics: its target or the store topic, and the dead-letter topic if the first
+#: topic refuses it.
 _LOOKUPS_MAX = 2
 
 

@@ -15,8 +15,8 @@ TARGETS_KNOWN_MAX: Final = 10_000
 # The metadata of a usable target is refreshed at this age, to detect a deleted topic or a new size limit.
 TARGET_LOOKUP_AGE_MS_MAX: Final = 30_000
 
-# A message waits this long for the first look-up of its target, which takes some milliseconds. After that it is parked,
-# and the shard continues with other messages.
+# The longest time for which a shard waits for the look-up of a target, which usually takes some milliseconds. Then
+# messages for the target are parked, and the shard continues with other messages.
 TARGET_LOOKUP_WAIT_MS: Final = 100.0
 
 # An entry becomes a dead letter because of an unusable target only if the metadata is at most this old (two intervals
@@ -40,8 +40,8 @@ HELD_BACK_AIM_MS: Final = 40.0
 SLOW_BATCH_SHARE_MIN: Final = 0.1
 BATCH_SHARE_MIN: Final = 1 / 65_536
 
-# A backlog of more full transactions than this gets a second cursor. The other limits: the entries and bytes that it
-# visits in one step, about 100 ms, and the number of waiting targets whose names it remembers.
+# A backlog of more full transactions than this gets a second cursor. The other limits are the most entries and bytes
+# that this cursor visits in one step, which takes about 100 ms, and the most waiting targets whose names it remembers.
 BACKLOG_TRANSACTIONS: Final = 2
 BYPASS_ENTRIES_MAX: Final = 150_000
 BYPASS_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024

@@ -2,10 +2,10 @@
 
 This is needed only while Postdate's own topics are isolated, since they cannot accept all of these entries at once.
 
-This preserves rules 1 and 4 of docs/protocol.md. Entries that act on one another, directly or indirectly, form a group:
-an entry that a control ends or stores again and all its controls, or an entry and its replacement. A piece consists of
-whole groups, in the order of their last entries, so that no entry leaves before an entry that acts on it. While an
-entry stays, the message on which it acts stays as well.
+The pieces preserve rules 1 and 4 of docs/protocol.md. Entries that act on one another, directly or indirectly, form a
+group: an entry that a control ends or stores again and all its controls, or an entry and its replacement. A piece
+consists of whole groups, in the order of their last entries, so that no entry leaves before an entry that acts on it.
+While an entry stays, the message on which it acts stays as well.
 
 Example: entries at offsets 3, 5, 7, 9, where the control at 7 acts on 3. The groups are 5, then 3 with 7, then 9. If a
 piece ended after 3, a successor would find 3 gone, and answer the successful cancel at 7 with `not-found`.

@@ -34,12 +34,12 @@ from postdate.sidecar.dispatch.limits import (
 from postdate.sidecar.transaction.limits import SLOW_RECORD_MS
 from postdate.sidecar.transaction.transaction import TopicOutcome
 
-#: The number of values in each half of the recent past.
+#: `RecentMinimum` covers the values of the present block, which has at most this many, and of the block before it.
 _RECENT = 32
 
-#: The growth of the weight in the share of slow records from one transaction to the next; the weight at which all
-#: counts are scaled down; the scaled count below which a topic is forgotten; the number of records with which the share
-#: starts.
+#: In the share of slow records, each transaction weighs _GROWS times as much as the one before it. At a weight of
+#: _WEIGHT_MAX all counts are scaled down, and topics whose scaled count is _FADED or less are forgotten. The share
+#: starts with _PRIOR assumed records.
 _GROWS = 128 / 127
 _WEIGHT_MAX = 1_000.0
 _FADED = 0.01

@@ -1,7 +1,7 @@
 """Keeps the metadata of target topics: existence, leaders, size limits.
 
 A message is produced only to a topic that exists according to metadata, since one unknown topic fails the whole
-transaction after seconds. A target that is unusable by its metadata is marked as failing from that time on; the shard
+transaction after seconds. If the metadata shows that a target is unusable, the target is marked as failing: the shard
 parks its entries, and requests the metadata again after a delay that doubles. `fault_attribution`, not this module,
 keeps the faults of produced records.
 

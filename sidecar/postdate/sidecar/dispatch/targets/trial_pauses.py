@@ -62,9 +62,9 @@ class LateCredit:
     def spend(self, late_ms: float, credit_max_ms: float, now_ms: float, hangs: bool = False) -> float:
         """Charges a trial to the credit. Returns how long the target must pause, in ms; 0 if the credit suffices.
 
-        `late_ms`: the time that messages for other targets waited for the trial, less their usual wait; a negative
-        value adds credit. `credit_max_ms`: the maximum credit. `hangs`: the target is known to be the cause, so the
-        pause is not limited.
+        `late_ms`: the time by which messages for other targets waited longer for the trial than usual; a negative value
+        adds credit. `credit_max_ms`: the maximum credit. `hangs`: the target is known to be the cause, so the pause is
+        not limited.
         """
         earned_ms = max(now_ms - self._updated_at, 0.0) / LATE_TRIAL_REST
         self._left_ms = min(min(self._left_ms + earned_ms, credit_max_ms) - late_ms, credit_max_ms)
