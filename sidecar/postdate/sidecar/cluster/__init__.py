@@ -1,6 +1,6 @@
 """Requests to the cluster outside of transactions: connections, rights, topics and their rules, production of requests.
 
-Imports the flat modules of `postdate.sidecar`, and the packages `config`, `index`, `context`, `operation`,
+May import the flat modules of `postdate.sidecar`, and the packages `config`, `index`, `context`, `operation`,
 `transaction`, `ingest`, `takeover`, `dispatch`, `shard`, `group`.
 Thread rule: any one thread at a time.
 """

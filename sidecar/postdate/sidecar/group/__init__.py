@@ -1,6 +1,6 @@
 """Membership in the consumer group: assignments, revocations, and writing holds beside the group's offsets.
 
-Imports the flat modules of `postdate.sidecar`, and the packages `config`, `index`, `context`, `operation`,
+May import the flat modules of `postdate.sidecar`, and the packages `config`, `index`, `context`, `operation`,
 `transaction`, `ingest`, `takeover`, `dispatch`, `shard`.
 Thread rule: the poll thread.
 """

@@ -1,5 +1,5 @@
 """The interface to operators: halts, instructions, accepted losses, status files.
 
-Imports the flat modules of `postdate.sidecar`, and the packages `config`, `index`, `context`.
+May import the flat modules of `postdate.sidecar`, and the packages `config`, `index`, `context`.
 Thread rule: stated by each class; decisions are carried out by the shard's thread.
 """

@@ -1,6 +1,6 @@
 """A running process: its start, its threads and children, and its end.
 
-Imports the flat modules of `postdate.sidecar`, and the packages `config`, `index`, `context`, `operation`,
+May import the flat modules of `postdate.sidecar`, and the packages `config`, `index`, `context`, `operation`,
 `transaction`, `ingest`, `takeover`, `dispatch`, `shard`, `group`, `cluster`, `dead_letters`, `http`.
 Thread rule: the main thread.
 """

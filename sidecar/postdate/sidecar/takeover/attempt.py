@@ -35,8 +35,8 @@ class TakenOver:
 
 
 class Attempt:
-    """`index`: the open index, even after `run` has failed; None if no index is open. `unread`: True if the requests
-    from R on must be read again, because the index started empty, or because an accepted loss was used."""
+    """One attempt. `index`: the open index, even after `run` has failed; None if no index is open. `unread`: True if
+    the requests from R on must be read again, because the index started empty, or because an accepted loss was used."""
 
     def __init__(self, index: TimerIndex | None, entered: Callable[[State, TimerIndex | None], None]) -> None:
         """Calls `entered` with each state of the shard, and with the index if its status must be written."""
@@ -60,7 +60,7 @@ class Attempt:
                     standing = operator.reason is halt.reason
                     takeover.leave_mark(ctx, self.index, confirmation.requests_end, standing)
                 raise
-            except (UnverifiedBound, UnknownOutcome):  # UnknownOutcome: the abort for an unverified bound failed
+            except (UnverifiedBound, UnknownOutcome):  # UnknownOutcome: an abort may have failed after UnverifiedBound
                 confirmation.note_wrong_answer()
                 raise
         confirmation.clear()

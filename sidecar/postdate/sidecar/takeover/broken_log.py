@@ -1,9 +1,9 @@
 """Handles a break in `seq`: a dispatch-log record is missing or duplicated, or another program wrote one.
 
 The missing fates are unknown, so delivering the requests that they may have ended could cause duplicates. An operator
-may accept their loss. It comprises all requests written before the record at the break or within an hour after it,
-except requests that STORE holds. An owner that replays the same break later finds the owner record that names the
-acceptance, and continues in the same way.
+may accept the loss of these requests: all that were written before the record at the break or within an hour after it,
+except those that STORE holds. An owner that replays the same break later finds the owner record that names the accepted
+loss, and continues in the same way.
 
 Thread rule: the shard's thread, after the fence.
 """
@@ -22,7 +22,8 @@ from postdate.wire.dispatch_log import DispatchRecord
 
 
 class SeqBroken(Exception):
-    """The record at `offset` does not follow the record before it. The takeover catches it."""
+    """The seq of the record at `offset` does not follow that of the record before it. `recover` catches this
+    exception."""
 
     def __init__(self, offset: int, expected: int) -> None:
         super().__init__(f"offset {offset}: seq {expected} expected")
@@ -33,7 +34,7 @@ class SeqBroken(Exception):
 @dataclass(slots=True)
 class _LastBreak:
     """The last break of the log, found by reading on from an earlier break. `accepted_end`: the end of its accepted
-    loss; -1 if no owner record names an acceptance."""
+    loss; -1 if no owner record names one."""
 
     expected: int
     record: Record | None = None
@@ -52,8 +53,8 @@ class _LastBreak:
 
 
 def start_behind(ctx: ShardContext, acceptance: AcceptedLosses, broken: SeqBroken, low: int, end: int) -> Start:
-    """Returns the start after the last break of the dispatch log below `end`. Requests between `low` and this start are
-    given up. Raises Halted unless their loss was accepted, now or for an earlier owner.
+    """Returns the start after the last break of the dispatch log below `end`. Requests from `low` up to this start are
+    given up, except those in STORE. Raises Halted unless their loss was accepted, now or for an earlier owner.
     """
     last_break = _LastBreak(broken.expected)
 

@@ -20,9 +20,9 @@ _TRUNCATED = "was truncated, or an unclean leader election lost its end"
 
 @dataclass(slots=True)
 class TakeoverProgress:
-    """The state of one takeover attempt. Step 2 creates it, and later steps change it. `empty`: the index is unusable.
-    `behind`: R lies below the first request of the topic. `rewind_to`: the D to go back to after an accepted
-    truncation; otherwise -1."""
+    """The state of one takeover attempt. Step 2 creates it, and later steps change it. `empty`: True if the shard must
+    start from an empty index. `behind`: True if R lies below the first request of the topic. `rewind_to`: the value to
+    which D goes back after an accepted truncation; otherwise -1."""
 
     index: TimerIndex
     acceptance: AcceptedLosses
@@ -35,7 +35,8 @@ class TakeoverProgress:
     logged_ms: int = -1
     """The time of the last committed record of the dispatch log; -1 if it has none, or before step 5."""
     replaceable: bool = True
-    """True if the topics hold everything that a rebuild needs. False if only this index may record an accepted loss."""
+    """False if a loss stands or was accepted, since this index may then contain what the topics have lost; also False
+    once the index has contradicted the log."""
 
 
 def check(
@@ -44,8 +45,8 @@ def check(
     """Compares R and D with the logs: step 2.
 
     `standing`: the loss for which this shard halted before. After a truncated log has grown again, only this loss shows
-    that offsets were used twice. Raises Halted if a log has lost records that the index has seen, unless the loss is
-    accepted.
+    that offsets were used twice. Raises Halted if a log has lost records that the index has seen, unless their loss was
+    accepted and, if they were requests, the topic has grown past their offsets.
     """
     index, acceptance = opened.index, acceptance or AcceptedLosses()
     replaceable = standing is None and not acceptance.accepted

@@ -29,11 +29,12 @@ class Confirmation:
         takeover may find two problems."""
         self._is_in_doubt = False
         self.requests_end = 0
-        """The highest end of the request topic that an attempt of this takeover saw when it found a truncated log."""
+        """The highest end of the request topic that an attempt of this takeover saw when it found a truncated dispatch
+        log."""
 
     @contextmanager
     def context(self) -> Iterator[ShardContext]:
-        """Provides the context of the next takeover, with a new admin client while an answer is in doubt."""
+        """Provides the context of the next attempt, with a new admin client while an answer is in doubt."""
         if not self._is_in_doubt:
             yield self._ctx
             return
@@ -44,11 +45,11 @@ class Confirmation:
             admin.close()
 
     def note_wrong_answer(self) -> None:
-        """Notes that an answer was wrong: the next takeover uses a new client."""
+        """Notes that an answer was wrong: until `clear`, each attempt uses a new admin client."""
         self._is_in_doubt = True
 
     def clear(self) -> None:
-        """Forgets all findings and doubts, after a successful takeover."""
+        """Forgets all findings and doubts. Called after a successful takeover."""
         self._is_in_doubt, self.requests_end = False, 0
         self._findings.clear()
 
@@ -63,7 +64,7 @@ class Confirmation:
             return
         steady = self._ctx.clock.steady_ms()
         found_at, findings, end_before = self._findings.get(halt.reason, (steady, 0, end))
-        if end < end_before:  # a shorter log: a deposed leader may have answered now
+        if end < end_before:  # the range ends earlier than before: a deposed leader may have answered now
             found_at, findings = steady, 0
         self._findings[halt.reason] = found_at, findings + 1, end
         if findings + 1 < HALT_FINDINGS_MIN or steady - found_at < HALT_CONFIRM_MS:

@@ -1,6 +1,6 @@
 """Reads a log of a shard up to an offset, and finds the last committed record of the dispatch log.
 
-Thread rule: functions; each creates and closes its own reader.
+Thread rule: functions; each read creates and closes a reader.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from postdate.wire.errors import FormatError, NewerFormat
 
 
 class Stopped(ShardFenced):
-    """The shard was released during a takeover. The takeover drops everything, and nothing is lost."""
+    """The shard is being released, so its takeover ends. Nothing is lost."""
 
 
 def read_log(ctx: ShardContext, part: Partition, start: int, end: int, apply: Callable[[list[Record]], None]) -> None:
@@ -75,15 +75,15 @@ def last_committed(
 ) -> DispatchRecord | None:
     """Returns the last committed record of the dispatch log in [start, end), decoded; None if there is none.
 
-    Raises Halted for a foreign record that was not accepted, and as `read_log`.
+    Raises as `decode` and `read_log`.
     """
     record = last_committed_record(ctx, start, end, acceptance or AcceptedLosses())
     return None if record is None else decode(ctx.log, record)
 
 
 def last_committed_record(ctx: ShardContext, start: int, end: int, accepted: AcceptedLosses) -> Record | None:
-    """Returns the record of `last_committed` without decoding it. Reads backwards from the end, in windows that grow
-    fourfold. Raises as `read_log`."""
+    """Returns the last committed record of the dispatch log in [start, end), not decoded; None if there is none. Skips
+    accepted foreign records. Reads backwards from the end, in windows that grow fourfold. Raises as `read_log`."""
     span = TAIL_OFFSETS
     while start < end:
         first = max(start, end - span)
@@ -103,7 +103,7 @@ def last_committed_record(ctx: ShardContext, start: int, end: int, accepted: Acc
 
 
 def decode(log: Partition, record: Record) -> DispatchRecord:
-    """Returns the decoded dispatch-log record. Raises Halted if another program wrote the record."""
+    """Returns the decoded dispatch-log record. Raises Halted if another program or a newer version wrote the record."""
     try:
         return decode_record(record.value)
     except FormatError as error:

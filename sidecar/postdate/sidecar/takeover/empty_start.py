@@ -1,8 +1,8 @@
 """Step 5 of a takeover (docs/protocol.md): finds the start of a shard without local state, from Kafka alone.
 
-The last committed dispatch-log record names the oldest request that is still needed. If Kafka no longer holds that
-request or the later fates, the shard halts and names the range; an operator may accept its loss. Requests that are
-given up are not delivered: they may have been delivered before, and their fates deleted since.
+The last committed dispatch-log record names the oldest request that is still needed. If Kafka no longer holds this
+request, or fates of requests from it on, the shard halts and names the range; an operator may accept its loss. Requests
+that are given up are not delivered: they may have been delivered before, and their fates may have been deleted since.
 
 Thread rule: the shard's thread, after the fence.
 """
@@ -48,10 +48,10 @@ class LogBounds:
 class Start:
     """The start of an empty index: request `low`, and the dispatch log from `position` on.
 
-    `seq`: SEQ_UNKNOWN, since the first record of the replay sets it; 0 for a log without records. `last_seq`: the seq
-    of the last record of the log. `ingested`: earlier owners have ingested the requests below this offset. `policies`:
-    the named retry policies of the last record. `remembers`: True if requests may repeat ids that earlier records have
-    delivered. `logged_ms`: the time of the last record.
+    `seq`: SEQ_UNKNOWN, since the first replayed record sets the seq of the index; 0 for a log without records.
+    `last_seq`: the seq of the last record of the log. `ingested`: earlier owners have ingested the requests below this
+    offset. `policies`: the named retry policies of the last record. `remembers`: True if the last record shows that ids
+    of delivered messages are remembered. `logged_ms`: the time of the last record.
     """
 
     low: int
@@ -104,10 +104,11 @@ def start_empty(ctx: ShardContext, index: TimerIndex, start: Start, acceptance: 
 
 def _read_ids_back(ctx: ShardContext, index: TimerIndex, start: Start, acceptance: AcceptedLosses) -> None:
     """Remembers delivered ids that an unread request may repeat, from the dispatch-log records before the replay. Uses
-    only the ids of these records. Raises as `read_log`.
+    only the ids of these records. Raises as `decode` and `read_log`.
 
-    Reading begins one window before the first pending request at or above `start.low`, since every unread request is at
-    least as new. If there is no such request, it begins one window before the last record below the replay.
+    Reading begins one window and DISPATCH_LOG_RETENTION_MARGIN_MS before the first request at or above `start.low`,
+    since every unread request is at least as new. If there is no such request, reading begins as long before the last
+    record below the replay.
     """
     window_ms = index.timer_log.delivered.window_ms
     if not window_ms or not start.remembers:
@@ -140,8 +141,8 @@ def _read_ids_back(ctx: ShardContext, index: TimerIndex, start: Start, acceptanc
 def _first_unrecorded(ctx: ShardContext, bounds: LogBounds, acceptance: AcceptedLosses, req_start: int) -> int:
     """Returns the request at which a shard without a dispatch-log record starts.
 
-    A new shard starts at the first request. An older shard has lost every fate. It starts at the end of the request
-    topic if that loss was accepted; otherwise raises Halted.
+    A new shard starts at the first request. An older shard has lost every fate, and starts at the end of the accepted
+    loss. Raises Halted if that loss was not accepted.
     """
     emptied = bounds.start > 0  # even if a marker is left
     if not emptied and ctx.admin.group_offset(ctx.config.group_id, ctx.requests) is None:
@@ -182,10 +183,11 @@ def first_request(ctx: ShardContext, last: DispatchRecord, acceptance: AcceptedL
 def _first_dispatch(
     ctx: ShardContext, bounds: LogBounds, acceptance: AcceptedLosses, low: int, last: DispatchRecord, logged_ms: int
 ) -> tuple[int, int]:
-    """Returns `low`, and the dispatch-log offset from which on all fates of requests at or above `low` lie.
+    """Returns `low`, and a dispatch-log offset below which there are no fates of requests at or above `low`.
 
-    `low` is raised if fates of requests at or above it were deleted and the loss was accepted. The replay must read the
-    record at the returned offset. `last`, `logged_ms`: the last committed record, and its time.
+    `low` is raised if fates of requests at or above it were deleted and the loss was accepted. If the returned offset
+    lies below the end of the log, the replay must read the record there. `last`, `logged_ms`: the last committed
+    record, and its time.
     """
     request = _first_pending(ctx, low, last.ingested_to)
     if request is None:
@@ -194,8 +196,8 @@ def _first_dispatch(
     if request.log_append:
         found = _log_since(ctx, request.timestamp_ms - DISPATCH_LOG_RETENTION_MARGIN_MS, logged_ms)
         position = bounds.end if found is None else max(found, bounds.start)
-    # The replay begins at the record before `position`: a break of `seq` between them shows that fates were lost, and
-    # if that record is deleted meanwhile, reading it fails.
+    # The replay begins at the last record before `position`: a break of `seq` after it shows that fates were lost. If
+    # that record is deleted meanwhile, the read fails.
     before = last_committed_record(ctx, bounds.start, position, acceptance)
     if before is not None:
         return low, before.offset
@@ -246,8 +248,8 @@ def oldest_record(ctx: ShardContext, bounds: LogBounds, acceptance: AcceptedLoss
 
 def _above_missing(ctx: ShardContext, acceptance: AcceptedLosses, low: int, request: Record, oldest: Record) -> int:
     """Returns the first request whose fates the dispatch log certainly still holds. That is `low` if no record before
-    `oldest` can have ended `request`, the first pending one. Raises Halted unless the loss of the requests below the
-    result was accepted.
+    `oldest` can have ended `request`, the first request at or above `low`. Raises Halted unless the loss of the
+    requests below the result was accepted.
 
     When `oldest` was written, no owner had read a request at or above its `ingested_to`. Timestamps are not compared,
     since the clocks of producers and brokers differ.
@@ -284,6 +286,6 @@ def certain_request(ctx: ShardContext, record: Record, low: int) -> int:
 
 
 def _end(ctx: ShardContext, low: int) -> int:
-    """Returns the end of the committed requests, at least `low`. Owners read nothing after the start of an open
-    transaction."""
+    """Returns the end of the committed requests, or `low` if that is higher. Owners read nothing after the start of an
+    open transaction."""
     return max(low, ctx.admin.end_offsets([ctx.requests], Isolation.READ_COMMITTED)[ctx.requests])

@@ -4,10 +4,11 @@ Step 5 of docs/protocol.md, "Running". The dispatch log is read *before* any new
 fence each other for ever. If the log shows a newer owner of another group whose group id sorts first, this shard gives
 up. The order of group ids is the same for all shards. If the last owner of each shard won instead, each deployment
 could keep some shards; after one of the two stops, nobody would serve the shards that the other had given up. The shard
-takes the id back only under two conditions: the group confirms that the partition is still ours, and the other owner
-either belongs to our group or has had time to write its owner record.
+takes the id back only under two conditions: the group confirms that this process still holds the partition, and the
+other owner either belongs to the same group or has had time to write its owner record.
 
-Thread rule: `note_ownership_confirmed` from the poll thread, everything else from the shard's.
+Thread rule: `note_ownership_confirmed` from the poll thread, which also reads `foreign`; everything else from the
+shard's thread.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from postdate.sidecar.takeover.limits import OWNER_RECORD_TIMEOUT_MS
 
 
 class FencedArbitration:
-    """The time from a fence to its resolution. `foreign` describes the deployment that has taken over for good; empty
-    if there is none."""
+    """The state of one shard between a fence and the decision. `foreign` describes the deployment that has taken over
+    for good; empty if there is none."""
 
     def __init__(self, ctx: ShardContext) -> None:
         self._ctx = ctx
@@ -29,15 +30,15 @@ class FencedArbitration:
         self.foreign = ""
 
     def begin(self, takeover_number: int | None) -> None:
-        """Starts the arbitration after a fence. `takeover_number`: the takeover during which the shard was fenced;
-        None: the number of the previous fence."""
+        """Starts the arbitration after a fence. `takeover_number`: the number of the last takeover that this process
+        knows; None: that of the previous call is kept."""
         if takeover_number is not None:
             self._takeover = takeover_number
         self._is_ownership_confirmed = False
         self._fenced_at = self._ctx.clock.steady_ms()
 
     def note_ownership_confirmed(self) -> None:
-        """Notes that the group has confirmed, after the fence, that this partition is still ours."""
+        """Notes that the group has confirmed, after the fence, that this process still holds the partition."""
         self._is_ownership_confirmed = True
 
     def may_return(self) -> bool:

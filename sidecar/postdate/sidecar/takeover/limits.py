@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# A takeover that reads nothing new for this long is retried after a pause. Its cause, a missing leader or a foreign
+# A takeover that reads nothing new for this long is retried after a pause. The cause, a missing leader or a foreign
 # open transaction (the broker allows 15 min, clients use 1 min), may last much longer.
 RECOVERY_STALL_MS_MAX: Final = 20_000
 
@@ -20,7 +20,7 @@ LOG_READ_S_MAX: Final = 0.2
 LOCK_WAIT_MS_MAX: Final = 30_000
 LOCK_POLL_MS: Final = 100
 
-# A call of init_transactions; the broker's answer waits for the end of the older transaction, 10 s at most.
+# The time-out of init_transactions. The broker answers once the older transaction has ended, after 10 s at most.
 FENCE_TIMEOUT_S: Final = 15.0
 
 # A halt that depends on a broker's answer is confirmed for longer than a deposed broker takes to learn of its successor
@@ -42,11 +42,12 @@ RECOVERY_MEMTABLES_BYTES_MAX: Final = 4 * 1024 * 1024
 # offsets.
 TAIL_OFFSETS: Final = 64
 
-# Directories that were moved aside are kept for the operator; the oldest beyond this number per shard are removed.
+# The number of directories that are kept for the operator after they were moved aside, per shard and reason; the oldest
+# beyond it are removed.
 ASIDE_DIRECTORIES_MAX: Final = 3
 
-# Kept directories that a shard used while another process held its own. The newest may save a rebuild; older ones are
-# useless.
+# While another process holds its directory, a shard uses a directory beside it. Of those that are no longer used, this
+# many are kept. The newest may save a rebuild; older ones are useless.
 BESIDE_DIRECTORIES_MAX: Final = 1
 
 # The client's message size limit: above any topic's limit, so that the topic decides. The client's default of 1 MB is

@@ -2,10 +2,12 @@
 "Takeover".
 
 An unusable index is moved aside for the operator, and an empty one is opened, since Kafka holds everything that a
-rebuild needs. Only a re-created topic halts the shard, since then Kafka has lost pending messages.
+rebuild needs. The shard halts if a topic was re-created, since Kafka has then lost pending messages, and if a topic or
+a partition is missing.
 
-If another process holds the directory for long, the shard uses a directory beside it: the newest that it used before,
-or a new one. An earlier directory has an earlier state, and the number of directories stays small.
+If another process holds the directory for long, the shard uses a directory beside it: the newest free one that it used
+before, or a new one. Reuse keeps the number of directories small and may save a rebuild: the reused index is merely
+older.
 
 Thread rule: the shard's thread.
 """
@@ -54,7 +56,9 @@ class Opened:
 def open_index(ctx: ShardContext) -> Opened:
     """Opens the timer index: step 1. Moves an unusable index aside, and opens an empty one.
 
-    Raises Halted for a topic that was re-created or is missing. StorageError and DiskFull propagate.
+    Raises Halted if a topic was re-created or is missing, or if it lacks the partition and this process may not add it.
+    Raises NotAuthorized if a topic may not be described, Locked if the shard is released while it waits for the
+    directory, and StorageError.
     """
     topics = ctx.admin.describe(ctx.own.names())
     for name in (ctx.own.requests, ctx.own.dispatch_log, ctx.own.store):
@@ -78,9 +82,9 @@ def open_index(ctx: ShardContext) -> Opened:
 
 
 def _grow(ctx: ShardContext, topics: dict[str, TopicInfo]) -> None:
-    """Adds this shard's partition to each of Postdate's own topics that lacks it: the request topic may have been
-    extended after they were created. Raises Halted if this process may not add it; shards with all their partitions
-    continue.
+    """If one of Postdate's own topics lacks this shard's partition, gives the topic as many partitions as the request
+    topic, which may have been extended later. Raises Halted if this process may not do that; shards with all their
+    partitions continue.
     """
     wanted = len(topics[ctx.own.requests].partitions)
     short = {
@@ -137,7 +141,8 @@ def _open(ctx: ShardContext, identity: Identity) -> TimerIndex:
 
 
 def keep(directory: Path, why: str) -> Path:
-    """Moves a directory aside for the operator, and removes all but the newest few of those kept before."""
+    """Moves a directory aside for the operator. Of the directories kept for the same reason, only the newest few
+    remain."""
     kept = move_aside(directory, why)
     if why in _SAME_SHARD:  # its halt and the accepted losses still apply without this index
         _carry_over(kept, directory)
@@ -147,7 +152,8 @@ def keep(directory: Path, why: str) -> Path:
 
 
 def discard(directory: Path) -> None:
-    """Removes an index whose rebuild was interrupted: the topics have everything that it contains."""
+    """Removes an index whose rebuild was interrupted, since the topics have everything that it contains. Keeps the
+    status and the instruction of the shard."""
     for path in directory.iterdir():
         if path.name not in (STATUS_NAME, INSTRUCTION_NAME):
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
@@ -168,10 +174,9 @@ def _beside(directory: Path) -> list[Path]:
 
 
 def _forget_beside(directory: Path, opened: Path) -> None:
-    """Removes all directories beside `directory` but the newest: they are old states of the opened index.
+    """Removes old states of the opened index: of the other directories beside `directory`, all but the newest.
 
-    A process that still uses such a directory loses it. That process should have released the shard, and rebuilds if it
-    continues.
+    If a process still uses such a directory, it should have released the shard. If it continues, it rebuilds its index.
     """
     used = directory.parent.glob(f"{directory.name}{BESIDE}*")
     others = [path for path in used if _BESIDE_NAME.fullmatch(path.name) and path != opened]

@@ -1,6 +1,6 @@
-"""Reads STORE: the entries of an empty timer index for requests below the low-water mark.
+"""Reads STORE, the store topic: it holds the entries of requests that the request topic need not keep.
 
-Part of step 5 of a takeover (docs/protocol.md). After the fence no other process can write to STORE, so it is read
+Part of step 5 of a takeover (docs/protocol.md). After the fence no older owner can write to STORE, so STORE is read
 completely, up to the bound of step 5.
 
 Thread rule: the shard's thread. Cost: one pass over the records that compaction has left, some 20 us per pending entry.
@@ -31,10 +31,10 @@ def rebuild(
 ) -> int:
     """Puts the entries of STORE for requests below `low` into the index; returns the number of entries in the index.
 
-    Requests from `low` on come from REQ with the fates of the dispatch log; reading them here as well would deliver
-    them twice. `first`: requests below it are skipped too. `logged_ms`: the time of the last record of the dispatch
-    log, -1: it has none. REQUIRES: the index contains none of these entries. Raises Halted for a foreign record, and as
-    `read_log`.
+    Requests from `low` on come from REQ with the fates of the dispatch log; if they were read here as well, they would
+    be delivered twice. `first`: requests below this offset are skipped too. `logged_ms`: the time of the last record of
+    the dispatch log; -1 if there is none. REQUIRES: the index contains none of these entries. Raises Halted for a
+    foreign record, and as `read_log`.
     """
 
     def apply(records: list[Record]) -> None:
@@ -54,12 +54,13 @@ def write_bound(ctx: ShardContext) -> int:
     """Writes a record to STORE and returns its offset: everything that older owners have committed lies below it.
 
     A deposed leader may answer a query for the end of the log, but only the true leader can append. The record is a
-    tombstone under a key that no request has; every reader skips it. REQUIRES: the fence. Raises KafkaFault.
+    tombstone under a key that no request has; every reader skips it. REQUIRES: the fence. Raises KafkaFault, as
+    Retriable if the offset is unknown.
     """
     try:
         return _write_bound(ctx, created_ms=0)
     except RecordRejected:
-        # The clock of this machine may be far ahead of the broker's, whose time is not known yet.
+        # The clock of this machine may be so far ahead of the broker's that the broker refuses its timestamps.
         return _write_bound(ctx, created_ms=1)
 
 
@@ -123,7 +124,7 @@ def _chosen_behind(entry: Entry, logged_ms: int) -> Entry:
 
 
 def _put(overlay: IndexOverlay, offset: int, entry: Entry | None) -> None:
-    """Replaces the entry of a request by that of its STORE record; None: the request has ended."""
+    """Replaces the entry of a request by `entry`, that of its STORE record; None if the request has ended."""
     key = overlay.find(offset)
     if key is not None:
         overlay.end(key, overlay.entry(key))

@@ -1,10 +1,11 @@
-"""Takeover: the steps before a process may act for a shard. Steps 1 to 7 of docs/protocol.md, in that order.
+"""Takeover: the steps before a process may act for a shard. Steps 3 to 7 of docs/protocol.md, in that order; `opening`
+and `checking` contain steps 1 and 2.
 
-Each step takes the result of the previous step as its argument. Only the last one, `claim_ownership`, creates a
-`ShardOwnership`, without which nothing can be dispatched. So a caller cannot break the order open, check, fence, bound,
-recover, own.
+Each step takes the result of the previous step as its argument. Only the last step, `claim_ownership`, returns a
+`ShardOwnership`, which every dispatch needs. So a caller cannot break the order open, check, fence, bound, recover,
+own.
 
-Thread rule: runs on the thread of its shard, off the poll thread; the request partition stays paused meanwhile.
+Thread rule: the shard's thread.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _ABORTED_OFFSETS = 3
 
 @dataclass(slots=True)
 class FencedShard:
-    """The result of step 3: every older owner is fenced, and its open transaction is over."""
+    """The result of step 3: all older owners are fenced, and none of their transactions is open."""
 
     progress: TakeoverProgress
     producer: TransactionalProducer
@@ -64,7 +65,8 @@ class FencedShard:
 
 @dataclass(slots=True)
 class Bounded(LogBounds):
-    """The result of step 4: the end of the dispatch log, queried after the fence. The first transaction verifies it."""
+    """The result of step 4: the bounds of the dispatch log, queried after the fence. The first transaction verifies the
+    end."""
 
     fenced: FencedShard
 
@@ -77,16 +79,17 @@ class Recovered:
     producer: TransactionalProducer
     acceptance: AcceptedLosses
     low_water: int
-    """The highest committed L. No later record may have a lower L, even if this index is old."""
+    """The low-water mark (L) of the last committed record. No later record may have a lower one, even if this index is
+    old."""
     ingested_to: int
     """Earlier owners have ingested requests below this offset: new retry policies and quotas do not apply to them."""
 
 
 def fence(ctx: ShardContext, progress: TakeoverProgress) -> FencedShard:
-    """Fences every older owner, so that none of them can commit from here on: step 3.
+    """Fences every older owner, so that none of them can commit any more: step 3.
 
-    Raises Retriable or Unreachable: the takeover must be tried again. Raises Stopped if the shard was revoked
-    meanwhile: a fence now would hit its rightful owner.
+    Raises as `TransactionalProducer.init`. Raises Stopped if the shard was revoked meanwhile, since the fence would
+    then hit the new owner.
     """
     if ctx.stopping():
         raise Stopped("revoked before the fence")
@@ -101,10 +104,11 @@ def fence(ctx: ShardContext, progress: TakeoverProgress) -> FencedShard:
 
 
 def bound(ctx: ShardContext, fenced: FencedShard) -> Bounded:
-    """Returns the end of everything appended to the dispatch log, never the last stable offset: step 4.
+    """Returns the bounds of the dispatch log: step 4. The end includes open transactions; it is not the last stable
+    offset.
 
     Raises Retriable if the end lies below the offset up to which the log was read. Either the answer is old, or the log
-    was truncated, which step 2 finds.
+    was truncated; step 2 of the next attempt decides that.
     """
     progress = fenced.progress
     end = ctx.admin.end_offsets([ctx.log], Isolation.READ_UNCOMMITTED)[ctx.log]
@@ -157,13 +161,14 @@ def recover(ctx: ShardContext, bounded: Bounded, confirm: Callable[[Halted], Non
     last = None if record is None else decode(ctx.log, record)
     failpoints.reached("takeover.recovered")
     low_water, ingested_to = (last.low_water, last.ingested_to) if last is not None else (0, 0)
-    # Each mark belongs to a request that another owner has ended, even if the log has lost every record that names it.
+    # An earlier owner has read every request that has a mark, even if the log has lost all records that name the
+    # request.
     ingested_to = max(read_up_to(progress.index), progress.index.timer_log.marks_end, progress.ingested, ingested_to)
     return Recovered(progress.index, bounded.fenced.producer, progress.acceptance, low_water, ingested_to)
 
 
 def _note_zones(index: TimerIndex) -> None:
-    """Notes in the index that this process computes times by its own time zone rules from now on."""
+    """Records in the index the version of the time zone rules by which this process computes times."""
     if index.checkpoint.zones != TZ_VERSION:
         overlay = IndexOverlay(index)
         overlay.advance(zones=TZ_VERSION)
@@ -176,9 +181,10 @@ def _has_missed(ctx: ShardContext, bounded: Bounded, progress: TakeoverProgress)
     The records from D to the start of the log are gone. None of them was committed if the oldest remaining record is
     the next one by `seq`. If no record remains, only the number of missing offsets can show a missed record. D lies
     after a record, so the first missing offset is the marker of that record's transaction. An aborted transaction adds
-    a record and a marker. A transaction whose commit was requested leaves fewer offsets, since it first moved D to its
-    own record. Any other owner that ended a request committed at least two transactions: its owner record and the
-    fates. After a power failure that lost the last step of D, the wheel is invalid: its stamp belongs to that write.
+    a record and a marker. A transaction whose commit was requested leaves fewer offsets: before the request, D was
+    moved to its record. Any other owner that ended a request committed at least two transactions: its owner record and
+    the fates. After a power failure that lost the last step of D, the wheel is invalid: its stamp belongs to that
+    write.
     """
     index, seen = progress.index, progress.index.checkpoint.next_dispatch
     if seen is None or seen >= bounded.start or progress.rewind_to >= 0:
@@ -196,7 +202,7 @@ def _start_again(
     """Returns the start of a new index, to replace an index that contradicts the log.
 
     Returns None if the topics no longer hold the records that the new index needs: then the old index is kept and
-    follows the log. The answer of a deposed leader must not decide that, so `confirm` is called first, see `recover`.
+    follows the log. Calls `confirm` before it returns None, since a deposed leader may have answered; see `recover`.
     """
     try:
         return find_start(ctx, bounded, progress.acceptance)
@@ -207,7 +213,8 @@ def _start_again(
 
 
 def _begin(ctx: ShardContext, progress: TakeoverProgress, start: Start, why: str) -> None:
-    """Starts an empty index at `start`, in place of an old one: step 5, after all checks that may halt the takeover."""
+    """Starts an empty index at `start`, in place of an old one: the end of step 5. Nothing is moved aside before
+    `start` is known."""
     index = progress.index
     if index.checkpoint.next_request is not None or index.count:
         directory = index.wheel_path.parent
@@ -228,8 +235,8 @@ def _begin(ctx: ShardContext, progress: TakeoverProgress, start: Start, why: str
 def _check_behind(ctx: ShardContext, bounded: Bounded, progress: TakeoverProgress) -> int:
     """Returns -1 if the low-water mark shows that no deleted request is needed: the disk is merely old.
 
-    REQUIRES: R lies below the first request. If requests were deleted before they were read, raises Halted, or returns
-    the offset to continue at if their loss was accepted.
+    REQUIRES: R lies below the first request. If requests were deleted before they were read, returns the offset to
+    continue at. Raises Halted unless their loss was accepted.
     """
     read = read_up_to(progress.index)
     start = ctx.admin.start_offsets([ctx.requests])[ctx.requests]
@@ -247,7 +254,8 @@ def _check_behind(ctx: ShardContext, bounded: Bounded, progress: TakeoverProgres
 
 
 def _give_up(ctx: ShardContext, progress: TakeoverProgress, start: int) -> None:
-    """Moves R to `start`, past deleted requests. Takes over only their entries in STORE, and removes their marks."""
+    """Moves R to `start`, past deleted requests. Adds the entries that STORE has for them, and removes their marks and
+    their unread bulk controls."""
     index = progress.index
     read = read_up_to(index)
     rebuild(ctx, index, start, read, progress.acceptance, progress.logged_ms)
@@ -263,7 +271,8 @@ def _give_up(ctx: ShardContext, progress: TakeoverProgress, start: int) -> None:
 
 
 def _replay(ctx: ShardContext, progress: TakeoverProgress, start: int, end: int) -> None:
-    """Applies every committed record from D to the bound: step 6. Writes D, seq and the changes together."""
+    """Applies every committed record from D (or `rewind_to`) to the bound: step 6. Writes D, seq and the changes
+    together."""
     index, in_memory = progress.index, 0
 
     def apply(records: list[Record]) -> None:
@@ -297,8 +306,9 @@ def _apply_records(ctx: ShardContext, progress: TakeoverProgress, records: list[
 
 
 def _pieces(ctx: ShardContext, records: list[Record]) -> Iterator[list[tuple[Record, DispatchRecord]]]:
-    """Yields the decoded records, in pieces of RECOVERY_FATES_MAX fates. A single record is never split. A record that
-    names accepted losses is a separate piece, since `_pass_over` needs the writes of the records before it."""
+    """Yields the decoded records, in pieces of at most RECOVERY_FATES_MAX fates; a record with more fates is one piece.
+    A record that names accepted losses is a separate piece: the changes of earlier records must be written before
+    `_pass_over` writes."""
     piece: list[tuple[Record, DispatchRecord]] = []
     fates = 0
     for record in records:
@@ -313,7 +323,7 @@ def _pieces(ctx: ShardContext, records: list[Record]) -> Iterator[list[tuple[Rec
 
 
 def _apply_piece(ctx: ShardContext, progress: TakeoverProgress, piece: list[tuple[Record, DispatchRecord]]) -> None:
-    """Applies these records in one local write."""
+    """Applies these records in one local write, after those of `_pass_over`. Raises SeqBroken or Contradicted."""
     index = progress.index
     at_ms = max(piece[-1][0].timestamp_ms, 0)
     overlay = IndexOverlay(index, at_ms, replaceable=progress.replaceable, origin_prefix=ctx.origin_prefix)
@@ -338,10 +348,11 @@ def _apply_piece(ctx: ShardContext, progress: TakeoverProgress, piece: list[tupl
 
 
 def _pass_over(ctx: ShardContext, index: TimerIndex, decoded: DispatchRecord) -> None:
-    """Marks as ended all requests at offsets that were used twice: an operator has accepted that they are never read.
+    """Marks as ended all requests at offsets that were used twice: an operator has accepted that these requests are
+    never read.
 
-    The range is unbounded, so this takes several writes. All of them precede the write that moves D past the record: a
-    process that dies between them reads the record again. Raises Stopped.
+    The range is unbounded, so this takes several writes. All of them precede the write that moves D past the record: if
+    the process dies between two writes, the next process reads the record again. Raises Stopped.
     """
     ended = Mark(final=True, stored=False, due=-1)
     for loss in decoded.accepted or []:
@@ -363,9 +374,10 @@ def claim_ownership(
     clock.
 
     `requests_end`: the result of `end_of_requests` after the fence. `owned_seq`: the seq of the last owner record of
-    this process. If that record is still the last one of the log, no new one is written: the new fence has ended all
-    older transactions, and if commits are slow, a record for each takeover would leave no time for other work. The
-    first transaction verifies the bound of the recovery. Raises as `ShardOwnership.run`.
+    this process. If that record is still the last one of the log, the broker's time is known, and there is no new
+    policy and no accepted loss, then no new record is written: the new fence has ended all older transactions, and if
+    commits are slow, a record for each takeover would leave no time for other work. The first transaction verifies the
+    bound of the recovery. Raises as `ShardOwnership.run`.
     """
     index = recovered.index
     accepted = recovered.acceptance.accepted
@@ -416,11 +428,12 @@ def changed_policies(
 
 
 def leave_mark(ctx: ShardContext, index: TimerIndex, requests_end: int, standing: bool) -> None:
-    """Commits a record after the gap of a truncated dispatch log, once, before the shard halts.
+    """Commits an owner record to a truncated dispatch log before the shard halts, unless the log already has one. Its
+    seq leaves a gap for the lost records.
 
-    An owner that rebuilds this shard elsewhere then finds a break of `seq` and halts, instead of delivering again
-    messages whose fates were lost. The index stays as it is. `requests_end`: the highest known end of the requests.
-    `standing`: the shard halted for this loss before, and the log may have grown past D since. Raises as `fence` and
+    So an owner that rebuilds this shard elsewhere finds a break of `seq` and halts. Otherwise it would repeat messages
+    whose fates were lost. The index stays as it is. `requests_end`: the highest known end of the requests. `standing`:
+    True if the shard halted for this loss before; the log may have grown past D since. Raises as `fence` and
     `claim_ownership`, and UnverifiedBound if the log was not truncated after all.
     """
     last = last_record(ctx)
@@ -433,7 +446,8 @@ def leave_mark(ctx: ShardContext, index: TimerIndex, requests_end: int, standing
         ownership.verify, ownership.before_commit = None if standing else partial(_verify_truncated, index), None
         known = NamedPolicies(index.timer_log.policies)
         read = max(read_up_to(index), index.timer_log.marks_end, 0 if last is None else last.ingested_to)
-        # The owners of the lost records may have read further than `read`. Yet waiting requests may need new policies.
+        # The owners of the lost records may have read further than `read`. A new policy applies from `read` on
+        # nevertheless, since unread requests may need it.
         ownership.policies = known.with_rows(changed_policies(ctx, known, read, requests_end))
         ownership.ingested_to = max(requests_end, read)
         ownership.run(Content(OWNER), read_up_to(index), index.timer_log.low_water())
@@ -449,8 +463,8 @@ def _verify_truncated(index: TimerIndex, offset: int) -> None:
 
 
 def _note_commit(index: TimerIndex, offset: int) -> None:
-    """Moves D to the record that is about to be committed. No committed record lies between the old and the new D, and
-    with the new D, `_has_missed` can later see that this commit may have happened."""
+    """Moves D to the record that is about to be committed. No committed record lies between the old and the new D. From
+    the new D, a later `_has_missed` sees that this commit may have happened."""
     changes = EntryChanges()
     changes.next_dispatch = offset
     index.write(changes)
@@ -484,10 +498,10 @@ def last_record(ctx: ShardContext) -> DispatchRecord | None:
 
 
 def end_of_requests(ctx: ShardContext) -> int:
-    """Returns the present end of the committed requests, for which the gate of step 8 waits."""
+    """Returns the present end of the committed requests. The gate of step 8 opens once the shard has read up to it."""
     return ctx.admin.end_offsets([ctx.requests], Isolation.READ_COMMITTED)[ctx.requests]
 
 
 def appended_requests(ctx: ShardContext) -> int:
-    """Returns the present end of all requests: no owner can have read further."""
+    """Returns the present end of all requests, including those of open transactions."""
     return ctx.admin.end_offsets([ctx.requests], Isolation.READ_UNCOMMITTED)[ctx.requests]
