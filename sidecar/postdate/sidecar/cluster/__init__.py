@@ -2,5 +2,5 @@
 
 May import the flat modules of `postdate.sidecar`, and the packages `config`, `index`, `context`, `operation`,
 `transaction`, `ingest`, `takeover`, `dispatch`, `shard`, `group`.
-Thread rule: any one thread at a time.
+Thread rule: functions, for any thread; the clients passed to them keep their own thread rules.
 """

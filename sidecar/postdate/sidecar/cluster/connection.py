@@ -48,7 +48,7 @@ def wait_for_answer(kafka: Kafka, admin: Admin) -> None:
 def admin_of(kafka: Kafka) -> Iterator[Admin]:
     """Provides an admin client once the cluster has answered, and closes it.
 
-    Raises KafkaFault if the cluster does not answer; causes that its addresses reveal are printed on stderr.
+    Raises KafkaFault if the cluster does not answer; known causes are printed on stderr.
     """
     admin = kafka.admin()
     try:

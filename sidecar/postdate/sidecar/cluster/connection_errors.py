@@ -1,8 +1,8 @@
 """Prints librdkafka's connection errors while a command waits for Kafka, and ends the wait if no broker can be reached.
 
-The library retries until its time-out. That is right for a broker that is about to start, but a mistyped address or
-password shows nothing meanwhile. So if the first request takes longer than `LISTEN_AFTER_S`, another client listens for
-connection errors. If it reports one, the request gets a few seconds more.
+The library retries until its time-out. That is right for a broker that is about to start, but if an address or a
+password is mistyped, the user sees no message meanwhile. So if the first request takes longer than `LISTEN_AFTER_S`,
+another client listens for connection errors. If it reports one, the request gets a few seconds more.
 
 Thread rule: the request runs in a separate thread, which ends with its client.
 """
@@ -20,10 +20,11 @@ from postdate.kafka.errors import KafkaFault
 T = TypeVar("T")
 
 LISTEN_AFTER_S: Final = 1.0
-"""A running cluster has answered by then, and a broker that is about to start causes no message."""
+"""A running cluster answers within this time. If a broker starts within this time, no message is printed."""
 
 RESTART_TIMEOUT_S: Final = 3.0
-"""A broker that is being restarted often listens again by then. An address that refuses connections never answers."""
+"""A broker that is being restarted often listens again within this time. A wrong address never answers, so a longer
+wait would be useless."""
 
 
 def answered(

@@ -1,4 +1,5 @@
-"""Produces requests like any client: an idempotent producer, an explicit partition, and the acknowledgement.
+"""Produces requests like any client: with an idempotent producer, to an explicit partition, and waits for the
+acknowledgement.
 
 For the command line and the HTTP API. The sidecar's own rules parse a request before it is sent. If the request has an
 id, the id is the record's key and `postdate-key` carries the message's own key, so that later controls with that id
@@ -97,7 +98,7 @@ def look_up(admin: Admin, requests: str, bootstrap_servers: str, others: tuple[s
 
 
 class ReusedProducer:
-    """Produces single requests with a client that is kept, since a new client takes half a second.
+    """Produces single requests with a client that is kept, since creating a new client takes half a second.
 
     An idempotent producer asks for its id when it is created, before it has a connection, and the library then waits
     500 ms before it asks again (librdkafka 2.16, `rd_kafka_idemp_pid_fsm`). A client that met a fault is replaced.
@@ -150,7 +151,8 @@ def produce_to_each(
 ) -> dict[int, DeliveryReport]:
     """Produces a bulk control to each of the partitions; returns the acknowledgements by partition.
 
-    Raises PartlyProduced at the first failure. Raises NotAuthorized or SettingRefused if no partition has the control.
+    Raises PartlyProduced at the first failure, but NotAuthorized or SettingRefused itself if no partition has the
+    control yet.
     """
     produced: dict[int, DeliveryReport] = {}
     for index in partitions:

@@ -1,8 +1,9 @@
 """The ACLs that the user of a deployment needs, as one table. The start and `postdate topics check` verify them,
 `postdate topics acls` prints them as commands, and docs/security.md shows them.
 
-Invariant: the table is minimal. Without one of these rights a sidecar does not start or does not deliver, and names the
-missing right; with all of them nothing is missing. Read, Write and Alter imply Describe, so Describe is never listed.
+Invariant: the table is minimal. If one of these rights is missing, a sidecar does not start or does not deliver some
+messages, and names the right. A sidecar needs no other rights. Read, Write and Alter imply Describe, so Describe is
+never listed.
 
 Thread rule: functions over their arguments, callable from any thread.
 """
@@ -50,7 +51,8 @@ class Right(NamedTuple):
 def needed(group_id: str, topic: RequestTopicConfig) -> list[Right]:
     """Returns the rights for one request topic, and for the targets that its allow-list names exactly or by prefix.
 
-    No single ACL corresponds to a pattern of another form, so the operator grants Write on each target.
+    No single ACL corresponds to a pattern of another form; for such a pattern the operator must grant Write on each
+    target.
     """
     own = OwnTopics.of(topic.name)
     why = {
@@ -74,8 +76,8 @@ def needed(group_id: str, topic: RequestTopicConfig) -> list[Right]:
 def violations(config: Config, topic: RequestTopicConfig, admin: Admin) -> list[Violation]:
     """Returns the missing rights and broken rules of one request topic, those that prevent the start first.
 
-    If the topics may not be described, they cannot be checked, and only missing rights are reported. Some five requests
-    to Kafka.
+    If a right on Postdate's topics is missing, the rules are not checked, and only missing rights are reported. Some
+    five requests to Kafka.
     """
     missing = _missing(config, topic, admin)
     found = [_violation(config, right) for right in missing]

@@ -73,7 +73,7 @@ def explained(found: Iterable[Violation]) -> list[str]:
 
 
 def in_order(own: OwnTopics) -> tuple[str, ...]:
-    """Returns the five names in the order in which they are reported, the request topic first."""
+    """Returns the names of the five topics in the order in which they are reported, the request topic first."""
     return (own.requests, own.dispatch_log, own.store, own.dead_letters, own.verdicts)
 
 
@@ -95,8 +95,8 @@ def request_topic(name: str, settings: TopicsConfig) -> NewTopic:
 
 
 def own_topics(requests: TopicInfo, settings: TopicsConfig) -> list[NewTopic]:
-    """Returns the four own topics of a live request topic, with as many partitions, and settings derived from its
-    settings."""
+    """Returns definitions for the four topics of Postdate that belong to a live request topic. They have as many
+    partitions as the request topic, and settings derived from those of the request topic."""
     own = OwnTopics.of(requests.name)
     fates_ms = max(least_fate_retention_ms(requests), settings.dispatch_log_retention_ms)
     if least_fate_retention_ms(requests) == UNLIMITED:
@@ -126,7 +126,7 @@ def least_fate_retention_ms(requests: TopicInfo) -> int:
 
 
 def least_message_bytes(requests: TopicInfo) -> int:
-    """Returns the least `max.message.bytes` of the own topics: the largest request or the client's batch size,
+    """Returns the least `max.message.bytes` of Postdate's own topics: the largest request or the client's batch size,
     whichever is larger, plus the added headers. The limit of a topic applies to batches."""
     return max(_number(requests, MESSAGE_BYTES), CLIENT_BATCH_BYTES) + limits.OWN_TOPIC_MESSAGE_MARGIN_BYTES
 
@@ -181,8 +181,8 @@ def broken_rules(own: OwnTopics, live: Mapping[str, TopicInfo], bootstrap_server
 def _count_violations(
     own: OwnTopics, requests: TopicInfo, live: Mapping[str, TopicInfo], create: str
 ) -> Iterator[Violation]:
-    """Yields each of Postdate's own topics that has fewer partitions than the request topic; a shard without its
-    partitions cannot run."""
+    """Yields a violation for each of Postdate's own topics that has fewer partitions than the request topic; a shard
+    without its partitions cannot run."""
     wanted = len(requests.partitions)
     for name in in_order(own):
         info = live.get(name)

@@ -1,7 +1,8 @@
 """Builds the `Config` of a process: defaults < TOML file < properties file < environment < flags.
 
-All problems from all sources are reported in one `ConfigError`, so that they can be fixed together. This module sends
-no request to Kafka; `topics` checks the live topics.
+All invalid settings of all sources are reported in one `ConfigError`, so that they can be fixed together. Only a file
+that cannot be read or parsed is reported at once. This module sends no request to Kafka; `cluster.topics` checks the
+live topics.
 """
 
 from __future__ import annotations
@@ -75,10 +76,11 @@ class Flags:
 
 
 def load(flags: Flags, environ: Mapping[str, str]) -> Loaded:
-    """Returns the configuration from file, environment and flags.
+    """Returns the configuration from files, environment and flags.
 
-    Raises ConfigError if a file cannot be read, a key is unknown, a value is out of its bounds, two values contradict
-    each other, or a librdkafka property is refused. The text names every such problem with its place.
+    Raises ConfigError if a file cannot be read or is not TOML. Otherwise raises ConfigError if a key is unknown, a
+    value is out of its bounds, two values contradict each other, or a librdkafka property is refused; the text names
+    every such problem.
     """
     reads: list[Read] = []
     config_file = flags.config_file or (

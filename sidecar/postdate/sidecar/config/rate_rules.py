@@ -56,10 +56,11 @@ def _rule(text: str) -> tuple[re.Pattern[str], float]:
 
 
 def shadowed(texts: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Returns each rule that never applies, with the earlier rule whose pattern covers it.
+    """Returns rules that never apply, each with the earlier rule whose pattern covers it.
 
-    A reported rule certainly never applies. Rules that only several earlier rules cover together, and some patterns
-    with sets, are not found. O(pairs of rules); a pair with different beginnings costs one comparison.
+    Every returned rule certainly never applies. Some such rules are not found: those that only several earlier rules
+    cover together, and some patterns with sets. O(pairs of rules); a pair with different beginnings costs one
+    comparison.
     """
     patterns = [text.partition("=")[0].strip() for text in texts]
     found: list[tuple[str, str]] = []

@@ -1,4 +1,4 @@
-"""The options of `config`, as a flat table for the loader, `config show` and `config docs`.
+"""The options of `Config`, as a flat table for the loader, `config show` and `config docs`.
 
 An option's path is its place in the TOML file (`dispatch.pace_ms`); its environment variable follows from the path
 (`POSTDATE_DISPATCH_PACE_MS`). Options of a request topic have paths relative to their table. Thread rule: immutable
@@ -77,8 +77,8 @@ def _leaves_of(owner: type[Any], prefix: str) -> list[Leaf]:
 
 @cache
 def leaves() -> dict[str, Leaf]:
-    """Returns every option but those of request topics, by path, in the order of the tree; `request_topics` itself
-    included."""
+    """Returns every option by path, in the order of the tree. `request_topics` is one option here; `topic_leaves`
+    returns those of a request topic."""
     return {leaf.path: leaf for leaf in _leaves_of(Config, "")}
 
 

@@ -1,7 +1,7 @@
 """The sources of settings: a TOML file, the environment, a librdkafka properties file.
 
-Each reader returns `Setting`s and a list of problems, one sentence each, so that all mistakes of a file are visible at
-once. An unknown key is a problem, reported with the nearest known name, so that a typo cannot silently keep a default.
+Each reader returns `Setting`s and a list of problems, so that all mistakes of a file are visible at once. An unknown
+key is a problem, reported with the nearest known name, so that a typo cannot silently keep a default.
 """
 
 from __future__ import annotations
@@ -165,7 +165,8 @@ def _toml_request_topics(read: Read, value: object, source: str) -> None:
 
 
 def read_environment(environ: Mapping[str, str]) -> Read:
-    """Returns the settings of the variables `POSTDATE_...`; skips those that Kubernetes adds for Services."""
+    """Returns the settings of the variables `POSTDATE_...`. Skips those that Kubernetes adds for Services, those of
+    tests and development tools, and the one that names the configuration file."""
     read = Read([], [])
     known = {environment_name(leaf.path): leaf for leaf in leaves().values()}
     tables = {name: leaf for name, leaf in known.items() if leaf.is_properties}
@@ -187,8 +188,8 @@ def read_environment(environ: Mapping[str, str]) -> Read:
 
 
 def read_properties(path: Path) -> Read:
-    """Returns the settings of a librdkafka properties file (`name=value` lines, `#` comments). Raises ConfigError if it
-    is not readable."""
+    """Returns the settings of a librdkafka properties file (`name=value` lines, `#` comments). Raises ConfigError as
+    `read_text`."""
     read = Read([], [])
     for number, line in enumerate(read_text(path).splitlines(), start=1):
         text = line.strip()

@@ -1,8 +1,8 @@
 """The configuration of a Postdate process: one tree of frozen dataclasses, with the documentation of each option.
 
-Invariants: a `Config` from `loader.load` has passed every check; it never changes; it can be pickled, so a parent can
-pass it to its workers. The tree is also the documentation: `config_docs` prints it, and `loader` derives the keys of
-the TOML file and the names of the environment variables from it. So each option is declared once, here.
+Invariants: a `Config` from `loader.load` has passed every check of the loader; it never changes; it can be pickled. The
+tree is also the documentation: `cli.config_docs` prints it, and `schema` derives the keys of the TOML file and the
+names of the environment variables from it. So each option is declared once, here.
 
 Thread rule: immutable, so any thread may read it. Source of the idea: the frozen option classes of quix-streams'
 `kafka/configuration.py`.

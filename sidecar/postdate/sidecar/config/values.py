@@ -104,8 +104,8 @@ def _number(leaf: Leaf, raw: object) -> int:
 
 
 def duration_text(name: str, value: object) -> str:
-    """Returns the value of a `..._ms` option, or a list of them, as durations such as `90s`; empty below a second, and
-    for other options."""
+    """Returns the value of a `..._ms` option as a duration such as `90s`, or its list of values as durations; empty for
+    a single value below a second, and for other options."""
     if not name.endswith("_ms"):
         return ""
     if isinstance(value, (list, tuple)):

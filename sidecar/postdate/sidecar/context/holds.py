@@ -1,11 +1,12 @@
 """Holds: what operators have paused on a shard (all delivery, delivery to some targets, or intake).
 
 A hold belongs to a shard, not to a process or a disk. So it is stored in the metadata of the group's committed offset,
-where Kafka keeps a string for each partition of a group. Every takeover reads it before it delivers. Only the member
-that owns the partition can write it, and every commit of R repeats it.
+where Kafka keeps a string for each partition of a group. A process that was assigned the partition reads the hold
+before it delivers. Only the member that owns the partition can write it, and every commit of R repeats it.
 
-Held messages are never lost, early or duplicated. A held shard continues to read, to end cancelled entries and to write
-its `beat` records, but its wheel stands still. Entries for a held target are parked, without a retry budget.
+Held messages are never lost, early or duplicated. While all delivery of a shard is held, the shard still reads
+requests, ends cancelled entries and writes its `beat` records. Entries for a held target are parked, without a retry
+budget.
 
 Thread rule: `HoldState.current` is replaced as a whole, by the shard's thread during its first takeover and after that
 only by the poll thread; any thread may read it.
@@ -44,7 +45,7 @@ class Holds(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
         return "" if self == NOTHING else msgspec.json.encode(_Note(holds=self)).decode()
 
     def before_ms(self, before_ms: int) -> int:
-        """Returns the limit for due entries: entries due before it may leave. `before_ms`: the limit without holds.
+        """Returns the time before which entries must be due in order to leave. `before_ms`: this time without holds.
         Entries with due time 0 end without a delivery, and may always leave."""
         return min(before_ms, 1) if self.delivery else before_ms
 

@@ -1,4 +1,4 @@
-"""Queries of a shard's timer index from other threads, answered by the only thread that may use the index.
+"""Queries of a shard's timer index from other threads. The shard's thread, which alone may use the index, answers them.
 
 A RocksDB handle and its iterators belong to the shard's thread. So another thread passes a function of the index to
 `query`, and the shard runs it between two of its steps, one query at a time. A query must be short (a few

@@ -1,10 +1,10 @@
-"""Bounds of pacing, `beat` records and figures, each with its unit in its name and the reason for its value."""
+"""Bounds of pacing, `beat` records, traces and figures, each with its unit in its name and the reason for its value."""
 
 from __future__ import annotations
 
 from typing import Final
 
-# An idle shard writes at least this often, so that the dispatch log never runs empty by retention.
+# An idle shard writes a record at least this often, so that retention never empties the dispatch log.
 BEAT_INTERVAL_MS_MAX: Final = 21_600_000
 
 # From this many fates on, the messages dominate the cost of a transaction, and a pause after it only costs throughput.
@@ -16,8 +16,8 @@ LARGE_TRANSACTION_FATES: Final = 1_000
 LARGE_TRANSACTIONS_AT_ONCE: Final = 1
 SLOT_TIMEOUT_S: Final = 0.05
 
-# If the records of a transaction are acknowledged later than this, it had to wait for the markers of the previous one:
-# the client library then waits a fixed 20 ms, in addition to the 3 to 6 ms of a fast transaction.
+# If the records of a transaction are acknowledged later than this, the transaction had to wait for the markers of the
+# previous one: the client library then waits a fixed 20 ms, in addition to the 3 to 6 ms of a fast transaction.
 MADE_TO_WAIT_MS: Final = 24.0
 
 # The pause between small transactions. A transaction that had to wait lengthens it by PACE_UP_MS, and any other
@@ -40,8 +40,8 @@ WINDOW_PROBE_MS: Final = 60_000.0
 # and must not slow down the next ones. So even the minimum window lets 80 transactions begin in a second.
 WINDOW_TOOK_MS_MAX: Final = 100.0
 
-# Steps that wait for the thread that makes spans: enough for one second at 10,000 traced messages a second, each with
-# two steps. They take a few MB.
+# Steps of traced messages that wait for the thread that makes spans: enough for one second at 10,000 messages a second,
+# each with two steps. They take a few MB.
 SPANS_QUEUED_MAX: Final = 20_000
 
 # Bytes of the headers that such a step keeps. A `traceparent` has 55, and later versions may add fields; a vendor need

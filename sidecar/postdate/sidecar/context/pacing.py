@@ -42,10 +42,10 @@ from postdate.sidecar.context.limits import (
     WINDOW_TOOK_MS_MAX,
 )
 
-#: The number of transactions over which durations are averaged: several for each shard, since slots are taken that far
-#: ahead. With fewer, all shards would slow down and speed up together.
+#: The number of transactions over which durations are averaged: several for each shard, since each shard reserves its
+#: next slot in advance. With fewer, all shards would slow down and speed up together.
 _REMEMBERED: Final = 512
-#: A multiple of the fastest duration: slower transactions wait for each other rather than for Kafka.
+#: A multiple of the fastest duration: transactions that take longer wait for each other rather than for Kafka.
 _SLOW: Final = 2.0
 
 
@@ -68,8 +68,8 @@ class TransactionBudget:
     def reserve(self, now_ms: float, took_ms: float = 0.0, *, is_trial: bool = False) -> float:
         """Returns the earliest steady time in ms at which a transaction after this one may begin.
 
-        `took_ms`: the duration of this transaction if it was small; 0 for a large one, which does not count. A trial of
-        an isolated target takes a slot, but its duration shows nothing about other transactions.
+        `took_ms`: the duration of this transaction if it was small; 0 for a large one, which the window ignores. A
+        trial of an isolated target takes a slot, but its duration shows nothing about other transactions.
         """
         with self._lock:
             if took_ms > 0 and not is_trial:

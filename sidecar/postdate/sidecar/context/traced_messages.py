@@ -28,8 +28,9 @@ _SAMPLED = frozenset(b"13579bdf")
 
 
 class TracedStep(NamedTuple):
-    """One step of a message whose producer traces it: accepted, or delivered. Times are epoch ms; `target` is empty if
-    the request names none."""
+    """One step of a message whose producer traces it: its acceptance or its delivery. `began_ms`, `ended_ms`: epoch ms,
+    from the timestamp of the request to its acceptance, or from the time at which the message could have left to the
+    commit. `target` is empty if the request names none."""
 
     is_delivery: bool
     part: Partition
@@ -128,7 +129,7 @@ class TraceQueue:
                 part,
                 step.offset,
                 step.target,
-                min(step.began_ms, now_ms),  # a producer's clock may be ahead, even by centuries
+                min(step.began_ms, now_ms),  # a timestamp from a producer's clock may be ahead, even by centuries
                 now_ms,
                 context[0],
                 context[1],

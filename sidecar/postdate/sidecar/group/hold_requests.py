@@ -37,8 +37,8 @@ class HoldRequests:
     def submit(
         self, parts: Sequence[Partition], change: Callable[[Holds], Holds], timeout_s: float
     ) -> dict[Partition, str]:
-        """Changes the holds of these shards. Returns the reason for each shard whose holds were not changed; after a
-        time-out the change may still happen later. From any thread but the poll thread."""
+        """Changes the holds of these shards, and waits for that. Returns the reason for each shard whose holds could
+        not be changed; after a time-out the change may still happen later. From any thread but the poll thread."""
         request = _HoldChange(parts, change)
         self._waiting.append(request)
         if not request.done.wait(timeout_s):

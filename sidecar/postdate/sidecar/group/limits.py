@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-# The wait for all running commits together when partitions are revoked: well inside the session time-out of 15 s.
+# The wait for all shards together when they are released: well inside the session time-out, which is 15 s with the
+# group protocol classic.
 REVOKE_WAIT_MS_MAX: Final = 5_000
 
 # The holds of a shard are in the metadata of a group offset, for which brokers allow 4,096 bytes by default.
@@ -25,7 +26,8 @@ GROUP_COMMIT_INTERVAL_S: Final = 5.0
 CONFIRM_TIMEOUT_S: Final = 10.0
 
 # A failed client of the group is replaced after this pause, which doubles with each consecutive failure. The maximum is
-# less than CLIENT_STABLE_S: if two processes fence each other, neither serves for that long while the other pauses.
+# less than CLIENT_STABLE_S: if two processes fence each other, a pause of one must not be so long that the other counts
+# as stable.
 CLIENT_PAUSE_S_MIN: Final = 1.0
 CLIENT_PAUSE_S_MAX: Final = 16.0
 
@@ -35,14 +37,14 @@ CLIENT_STABLE_S: Final = 60.0
 CLIENT_FAILURES_MAX: Final = 6
 
 # How often a member looks for partitions without an owner, and how many times in a row it must find the same ones. A
-# rebalance ends sooner, and every live member should serve shards again within a minute after any fault.
+# rebalance ends sooner than that, and every live member should serve shards again within a minute after any fault.
 UNASSIGNED_CHECK_INTERVAL_S: Final = 15.0
 UNASSIGNED_CHECKS_MIN: Final = 2
 
 # With the group protocol consumer a killed static member keeps its name until its session has timed out: after 45 s by
 # default, and after 60 s at most unless the brokers allow more (group.consumer.max.session.timeout.ms). The rest is a
-# reserve. The 15 s above are the session time-out with the protocol classic.
+# reserve.
 NAME_IN_USE_S_MAX: Final = 90.0
-# The pause before a process that waits for other members tries again. An attempt costs a client and some requests, and
-# once the wait is over, nobody serves the shards until the next attempt.
+# The pause between two attempts of a process that waits for other members. An attempt costs a client and some requests.
+# A longer pause would leave the shards without an owner for longer after the other members have left.
 REFUSED_PAUSE_S: Final = 2.0

@@ -1,12 +1,13 @@
 """The poll thread: one member of the consumer group, which feeds the inboxes of its assigned shards.
 
-Only this thread touches the group consumer. Shards never wait for it. It waits for shards only while partitions are
-revoked: then all of them together get some seconds to end their transaction and close.
+Only this thread uses the group consumer, except for `confirm`. Shards never wait for this thread. It waits for shards
+only when it releases them: then all of them together get some seconds to end their transactions and close.
 
 The client may fail permanently. Then the thread closes it, releases all shards, and joins the group again with a new
 client after a pause (`rejoining`).
 
-Thread rule: `run` is the poll thread (the process's main thread); `stop` may be called from a signal handler.
+Thread rule: `run` is the poll thread (the process's main thread). A signal handler may call `stop`, and any thread may
+call `drain`, use `holds`, and read public attributes.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from postdate.sidecar.states import DELIVERING, State
 
 log = logging.getLogger(__name__)
 
-# The interval of queries for read positions, which also pass markers and aborted records; R follows within it. The
-# positions of resting shards are queried every _MEMBER_INTERVAL_S.
+# The interval of queries for read positions, which also pass markers and aborted records. The positions of resting
+# shards are queried every _MEMBER_INTERVAL_S.
 _POSITION_INTERVAL_S: Final = 0.2
 
 _MEMBER_INTERVAL_S: Final = 1.0
@@ -73,9 +74,10 @@ class Poller:
         self._reported = 0
         self._stopping = False
         self.turned_at = time.monotonic()
-        """The start of the last round (monotonic, s); a round of a live poll loop is short."""
+        """A time within the last round (monotonic, s); each round of a live poll loop is short."""
         self.member_id = ""
-        """The member id of this process in the group; empty if it has not joined. Checked once a second."""
+        """The member id of this process in the group; empty if it has not joined. Queried once a second until it is
+        known, and as long as there are no shards."""
         self.statistics: tuple[BrokerStatistics, ...] = ()
         """The consumer's last measurements of its connections."""
         self._member_query_at = 0.0
@@ -84,7 +86,8 @@ class Poller:
         self.failure: ClientFailure | None = None
         """The failure that left this process without a client, until it has a new one."""
         self.stands_by = ""
-        """The reason why this process waits for members of another group protocol to end; empty if it does not wait."""
+        """The reason why this process waits until members with another group protocol have left; empty if it does not
+        wait."""
         self.holds = HoldRequests()
         """Requested changes of holds."""
         self.is_drained = False
@@ -106,7 +109,7 @@ class Poller:
 
     @property
     def is_stopping(self) -> bool:
-        """True once it was asked to end."""
+        """True after `stop`."""
         return self._stopping
 
     def run(self, topics: Sequence[str], new_client: Callable[[], GroupConsumer]) -> bool:
@@ -318,7 +321,7 @@ class Poller:
         self._in_background(confirm)
 
     def _note_confirmed_ownership(self) -> None:
-        """Passes an answer of the coordinator on to the shards that it confirms."""
+        """Passes an answer of the coordinator on to the shards whose ownership it confirms."""
         answer, self._confirmed = self._confirmed, None
         if answer is None:
             return

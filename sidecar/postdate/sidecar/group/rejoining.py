@@ -1,4 +1,4 @@
-"""Decides when a process joins the group again after its client failed, and when it gives up.
+"""Decides when a process joins the group again after its client has failed, and when the process gives up.
 
 A failed client is replaced after a pause, which doubles with each consecutive failure: two processes with the same
 `group.instance.id` fence each other, and this must not go on for ever. After `CLIENT_FAILURES_MAX` consecutive failures
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class Rejoining:
-    """The failures in a row, and the time of the next attempt. Times are monotonic, in seconds."""
+    """The number of consecutive failures, and the time of the next attempt. Times are monotonic, in seconds."""
 
     def __init__(self) -> None:
         self._failures = 0

@@ -1,10 +1,10 @@
-"""Finds partitions that the group has assigned to no member, and has them assigned again.
+"""Finds partitions that the group has assigned to no member, and makes the group assign its partitions again.
 
 With the protocol classic a rebalance that moves partitions takes two rounds: the first takes them from their owner,
 which then joins again, and the second gives them to other members. If the owner is a static member and is killed
-between the rounds, its successor gets only the partitions that the first round left to it, without a new round. So
-nobody gets the rest until the members change. Measured: two of four partitions had no owner for eight minutes, until
-the run was ended.
+between the rounds, its successor gets only the partitions that the first round left to the owner, without a new round.
+So no member gets the other partitions until the membership changes. Measured: two of four partitions had no owner for
+eight minutes, until the run was ended.
 
 Thread rule: a separate thread calls `watch`.
 """
@@ -44,8 +44,8 @@ class UnassignedPartitions:
                 log.info("the assignments of the group could not be checked: %s", fault)
 
     def check(self) -> None:
-        """Has the partitions assigned again if the same ones have had no owner in several checks in a row. Raises
-        KafkaFault.
+        """Makes the group assign its partitions again if the same partitions have had no owner in several consecutive
+        checks. Raises KafkaFault.
 
         A member that runs no such check, such as one of an older version, must not stop the other members from acting.
         So the members act in the order of their ids, each one check later than the member before it.

@@ -61,8 +61,9 @@ def apply_fate(overlay: IndexOverlay, fate: Fate, next_request: int) -> None:
 
 
 def _bulk_progress(overlay: IndexOverlay, fate: Fate, next_request: int) -> None:
-    """Applies a fate of a bulk control to its row. A refused bulk control has no such fates. Ingest has decided later
-    controls by its own judgement of this control, so a different judgement in the log contradicts the index."""
+    """Applies a fate of a bulk control to its row. A fate of another type than `BulkProgress` shows that the log
+    refused the control. Ingest has decided later controls by its own judgement of this control, so a different
+    judgement in the log contradicts the index."""
     row, offset = overlay.bulk(fate.offset), fate.offset
     if not isinstance(fate, BulkProgress):
         if offset < next_request:
@@ -114,8 +115,8 @@ def _publish_first(overlay: IndexOverlay, key: bytes, old: Entry, first_due_ms: 
 
 
 def _continue_series(overlay: IndexOverlay, fate: SeriesFate, next_request: int) -> None:
-    """Applies the start of a series from a committed `replaced` to its survivor: an unread survivor gets it in its
-    mark; a pending survivor must have the same start here."""
+    """Applies the start of a series from a committed `replaced` to its survivor. The mark of an unread survivor gets
+    the start; a pending survivor must have the same start here."""
     survivor, start_ms = fate.survivor, fate.start_ms
     if survivor >= next_request:
         mark = overlay.mark(survivor) or Mark(final=False, stored=False, due=-1)

@@ -327,8 +327,8 @@ def action_of(entry: Entry) -> Action:
 
 
 def _beyond_horizon(overlay: IndexOverlay, old: Entry, request: Request) -> RequestRefused | None:
-    """Returns why a reschedule must be refused; None if it need not be. If no entries are stored, the horizon counts
-    from the moved request, since the entry would be rebuilt from it (invariant I5)."""
+    """Returns the refusal of a reschedule beyond the horizon; None if the horizon permits the request. If no entries
+    are stored, the horizon counts from the moved request, since the entry would be rebuilt from it (invariant I5)."""
     if request.action != Action.RESCHEDULE or overlay.store_after_ms:
         return None
     delay_ms = request.due_ms + (old.window.length_ms if old.window is not None else 0) - old.accepted_ms
@@ -341,8 +341,8 @@ def _beyond_horizon(overlay: IndexOverlay, old: Entry, request: Request) -> Requ
 
 
 def _pending(overlay: IndexOverlay, offset: int, id_key: bytes | None) -> tuple[bytes, Entry] | None:
-    """Returns key and entry of a request that a control may act on; None if it is not pending, or if another control
-    has ended it."""
+    """Returns key and entry of a request that a control may act on. Returns None if there is no entry, or if the entry
+    only waits for the transaction that ends it."""
     key = overlay.find(offset, hint_key=id_key) if offset >= 0 else None
     if key is None:
         return None
@@ -357,7 +357,8 @@ def _is_swept(overlay: IndexOverlay, entry: Entry, offset: int) -> bool:
 
 
 def _end(overlay: IndexOverlay, key: bytes, old: Entry, kind: Kind, by: int) -> None:
-    """Rewrites a pending entry so that its transaction ends it without a delivery; its message is no longer needed."""
+    """Rewrites a pending entry so that the next transaction ends it without a delivery; its message is no longer
+    needed."""
     offset = split_key(key)[1]
     overlay.move(key, offset, old, msgspec.structs.replace(_without_message(old), kind=kind, acts_on=by))
     overlay.drop_id(old.id, offset)
@@ -368,8 +369,8 @@ def _without_message(entry: Entry) -> Entry:
 
 
 def _reschedule(overlay: IndexOverlay, key: bytes, old: Entry, record: Record, request: Request) -> None:
-    """Gives a pending entry another due time. If the entry is stored, or becomes stored, the transaction of the control
-    writes it to STORE again."""
+    """Gives a pending entry another due time. If the entry is stored already, or its new delay is long, the transaction
+    of the control writes it to STORE."""
     new = due_at(overlay, old, request.due_ms, record.offset)
     is_long = overlay.is_long(new.due - record.timestamp_ms)
     kind = Kind.STORE if old.stored or is_long else Kind.DELIVER
@@ -378,8 +379,8 @@ def _reschedule(overlay: IndexOverlay, key: bytes, old: Entry, record: Record, r
 
 
 def _control_schedule(overlay: IndexOverlay, key: bytes, old: Entry, record: Record, request: Request) -> int:
-    """Pauses, resumes, triggers or backfills a schedule. The transaction of the control writes it to STORE again.
-    Returns the time that the fate of the control must have."""
+    """Pauses, resumes, triggers or backfills a schedule. The transaction of the control writes the schedule to STORE
+    again. Returns the time that the fate of the control must have."""
     following, compared_ms = after_control_request(old, record.offset, record.timestamp_ms, request)
     due_ms = overlay.chosen_ms(split_key(key)[1], old.stripped, following)
     move(overlay, key, old, msgspec.structs.replace(old, kind=Kind.STORE, due=due_ms, next=following))

@@ -41,7 +41,7 @@ def has_moved(overlay: IndexOverlay, fate: Moved | PausedOrResumed | Triggered |
 
 
 def check_moved(overlay: IndexOverlay, control: int, entry: Entry) -> None:
-    """Checks a control that ends, if its ingest changed an entry here: the log must contain that change, or the entry
+    """Checks a control that ends and whose ingest changed an entry here: the log must contain that change, or the entry
     must have ended."""
     if entry.new_due < 0 or entry.acts_on < 0 or overlay.is_move_confirmed(control):
         return

@@ -17,8 +17,8 @@ from postdate.wheel.keys import split_key
 
 
 def move(overlay: IndexOverlay, key: bytes, old: Entry, new: Entry) -> bytes:
-    """Moves an entry to another due time, and returns its new key. If a control has ended the entry, the key stays the
-    same, and only the new time is recorded."""
+    """Replaces an entry by `new`, which has another due time, and returns its new key. If the next transaction must end
+    or store the entry, it lies under key 0 until then, and only the new time is recorded."""
     offset = split_key(key)[1]
     key = overlay.move(key, offset, old, new)
     if overlay.has_id(old.id, offset):
@@ -27,16 +27,16 @@ def move(overlay: IndexOverlay, key: bytes, old: Entry, new: Entry) -> bytes:
 
 
 def continue_schedule(overlay: IndexOverlay, key: bytes, old: Entry, following: Next) -> bytes:
-    """Moves a schedule to its next occurrence, and returns its new key. If a control has ended the schedule, the key
-    stays the same, and only the occurrence is recorded."""
+    """Moves a schedule to its next occurrence, and returns its new key. If the next transaction must end or store the
+    schedule, it lies under key 0 until then, and only the occurrence is recorded."""
     is_pending, offset = old.kind in PENDING, split_key(key)[1]
     due_ms = overlay.chosen_ms(offset, old.stripped, following) if is_pending else following.nominal_ms
     return move(overlay, key, old, msgspec.structs.replace(old, due=due_ms, next=following))
 
 
 def mark_stored(overlay: IndexOverlay, key: bytes, old: Entry, size_bytes: int = -1) -> None:
-    """Applies the fate `stored` to the entry under `key`, after a commit and in recovery: STORE has the entry from now
-    on. `size_bytes`: as for `IndexOverlay.remove`."""
+    """Applies the fate `stored` to the entry under `key`, after a commit and in recovery: STORE now has the entry.
+    `size_bytes`: as for `IndexOverlay.remove`."""
     kind = Kind.DELIVER if old.kind == Kind.STORE else old.kind
     overlay.move(key, split_key(key)[1], old, msgspec.structs.replace(old, kind=kind, stored=True), size_bytes)
 

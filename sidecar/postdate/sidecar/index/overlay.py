@@ -1,7 +1,7 @@
 """Shows the state of a shard after the next WriteBatch: the timer index, overlaid with the changes made so far.
 
-Requests and fates read and change only an `IndexOverlay`. So ingest, recovery and the write after a commit see the same
-state, and each of their steps becomes durable as a whole or not at all.
+The functions that apply requests and fates read and change only an `IndexOverlay`. So ingest, recovery and the write
+after a commit see the same state, and each of their steps becomes durable as a whole or not at all.
 
 Thread rule: belongs to the thread that owns the timer index. An overlay is written once (`write`), then dropped.
 """
@@ -102,7 +102,8 @@ class IndexOverlay:
         return self._timer_log.mark(offset) if offset < self._marks_end else None
 
     def raw(self, key: bytes) -> bytes | None:
-        """Returns the encoded entry under a present key, in `entries` or, for a longer key, in `parked`."""
+        """Returns the encoded entry under `key`, in `entries` or, for a longer key, in `parked`; None if there is
+        none."""
         if len(key) > ENTRY_KEY_SIZE_BYTES:
             overlay = self._changes.parked
             return overlay[key] if key in overlay else self._timer_log.parked(key)
@@ -217,7 +218,7 @@ class IndexOverlay:
         zones: str | None = None,
     ) -> None:
         """Sets the next offset to read of the request topic (R) and of the dispatch log (D), the seq and takeover of
-        the last dispatch-log record, and the version of the time zones. None keeps a value."""
+        the last dispatch-log record, and the version of the time zone rules. None keeps a value."""
         changes = self._changes
         changes.next_request = changes.next_request if next_request is None else next_request
         changes.next_dispatch = changes.next_dispatch if next_dispatch is None else next_dispatch
@@ -436,8 +437,8 @@ class IndexOverlay:
             self._changes.ids[caller_id] = None
 
     def note_end(self, offset: int, caller_id: bytes, sent: bool) -> None:
-        """Remembers that a request has ended. `sent`: by a delivery or a dead letter; otherwise another request has
-        ended it."""
+        """Remembers that a request has ended. `sent`: True if a delivery or a dead letter ended it, False if another
+        request did."""
         if not sent and offset >= self._timer_log.first_dues_from:  # below it, `was_sent` has no first due time
             self._changes.ended[control_end_key(offset)] = b""
         key = self._timer_log.outcomes.key(caller_id, self.at_ms) if caller_id else None
@@ -446,7 +447,7 @@ class IndexOverlay:
 
     def remember_ids(self, rows: Iterable[IdRow], at_ms: int) -> int:
         """Remembers the ids of messages that a dispatch-log record of this time has delivered. Returns the number of
-        ids that were not remembered, since their memory is full. O(rows)."""
+        ids that were not remembered because their hour is full. O(rows)."""
         ids, missed = self._timer_log.delivered, 0
         for offset, digest in rows:
             key = ids.key(digest_bytes(digest), offset, at_ms)

@@ -81,8 +81,8 @@ def _schedule(described: tuple[tuple[str, bytes | None], ...]) -> Schedule:
 
 
 def leaves_ms(origin: bytes, stripped: msgspec.Raw, following: Next) -> int:
-    """Returns the time at which a schedule leaves next, for an extra delivery or its next occurrence; PAUSED_MS: not
-    before a resume."""
+    """Returns the time of the next delivery of a schedule, an extra delivery or its next occurrence; PAUSED_MS: not
+    before a resume, or never."""
     occurs_ms = _occurs_ms(origin, stripped, following)
     return min(occurs_ms, *map(requested_ms, following.extras)) if following.extras else occurs_ms
 
@@ -287,7 +287,8 @@ def next_occurrences(entry: Entry, limit: int, now_ms: int = 0) -> list[Occurren
 
 
 def undeliverable(entry: Entry, fate: Occurred | ExtraFate) -> Decided:
-    """Returns the fate of the next delivery of a schedule as a dead letter. `fate`: its fate if it were delivered."""
+    """Returns the fate of the next delivery of a schedule as a dead letter, and the state after it. `fate`: the fate
+    that the delivery would have had."""
     assert entry.next is not None
     dead: Skipped | ExtraFate
     if isinstance(fate, ExtraFate):

@@ -4,8 +4,8 @@ A halt names a loss, and `postdate shard resume --accept-loss FIRST-END` accepts
 any part of it; with a reason in `_OPEN_ENDED` it also covers later requests. If the next takeover finds a loss that no
 acceptance covers, the shard halts again and names that loss.
 
-An acceptance never causes a duplicate: a request that is given up is not delivered from then on, even if it was not
-delivered before. Each use is logged as an error and written into the dispatch log with the next owner record.
+An acceptance never causes a duplicate: a request that is given up is no longer delivered, even if it was not delivered
+before. Each use is logged as an error and written into the dispatch log with the next owner record.
 
 Thread rule: belongs to the shard's thread.
 """
@@ -18,14 +18,14 @@ from postdate.sidecar.errors import Halted, HaltReason, Loss
 
 log = logging.getLogger(__name__)
 
-# With these reasons of a halt, the range may end at the present end of the request topic, which grows. The acceptance
-# also covers later requests while the dispatch log has no newer record and has lost no older one, since then no owner
-# can have ended them. After a break of `seq`, the takeover reads the later records, so only the break must be the same.
+# With these reasons of a halt, the range may end at the present end of the request topic, which grows. As long as the
+# dispatch log has no newer record and has lost no older one, no owner can have ended later requests, so the acceptance
+# also covers these. After a break of `seq`, the takeover reads the later records, so only the break must be the same.
 _OPEN_ENDED = frozenset({HaltReason.DISPATCH_LOG_EMPTY, HaltReason.SEQ_BROKEN})
 
 
 class AcceptedLosses:
-    """The accepted losses for the present takeover; there may be several, since one halt may follow another.
+    """The accepted losses for the present takeover. There may be several, since one halt may follow another.
 
     `used`: the losses that this attempt has used. The owner record names all accepted losses, since an earlier attempt
     may have used one and failed later.

@@ -1,8 +1,8 @@
 """The interface between a shard and its operators: the status that it writes, and the instructions that it reads.
 
 Both are small files in the shard's directory (`shard_status`, `instructions`), so no port is needed, and they work
-while no process serves the shard. Writes are bounded: every STATUS_INTERVAL_MS after a change, otherwise every
-STATUS_AGE_MS_MAX. If the disk refuses a write, the only effect is a line in the log.
+while no process serves the shard. Periodic writes are bounded: at most every STATUS_INTERVAL_MS after changes,
+otherwise every STATUS_AGE_MS_MAX. If the disk refuses a write, the only effect is a line in the log.
 
 Thread rule: the shard's thread.
 """
@@ -62,12 +62,13 @@ class OperatorInterface:
         self.loss = self.loss if is_truncated and halt.loss is None else halt.loss
 
     def recovered(self) -> None:
-        """Forgets the reason of the last halt and the accepted losses, after a takeover."""
+        """Forgets the reason and the loss of the last halt, and the accepted losses, after a takeover."""
         self.reason = self.loss = None
         self._accepted = ()
 
     def index_moved_aside(self) -> None:
-        """Forgets the reason of the halt, after the index was moved aside on request."""
+        """Forgets the halt, the accepted losses and the last written status, after the index was moved aside on
+        request."""
         self.recovered()
         self._written = None
 

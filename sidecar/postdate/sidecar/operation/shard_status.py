@@ -1,8 +1,8 @@
 """The status of a shard for other processes on this machine: `status.json` in its directory.
 
 The shard replaces this small file from time to time; `postdate shard status` reads it together with the mapped wheel,
-whether the process runs or not. It is for people and tools, with one exception: the shard itself reads the loss for
-which it halted, since a log that was truncated and has grown again no longer shows that loss.
+whether the process runs or not. It is for people and tools, with one exception: the shard itself reads its last halt
+and the accepted losses, since a log that was truncated and has grown again no longer shows the loss.
 
 Thread rule: functions; a file has one writer, the shard that acts for the directory.
 """
@@ -36,11 +36,11 @@ class ShardStatus(msgspec.Struct, kw_only=True, frozen=True):
     instance: str
     process_id: int
     served: bool = True
-    """False if the process has released it gracefully."""
+    """False if the process has released the shard gracefully."""
     written_ms: int
     """By the local clock, epoch ms; a shard that is served writes at least every STATUS_AGE_MS_MAX."""
     since_ms: int = 0
-    """The time at which it entered this state, also by the local clock, epoch ms."""
+    """The time at which the shard entered this state, by the local clock, epoch ms."""
     reason: HaltReason | None = None
     """The reason of its halt; kept until the next successful takeover."""
     why: str = ""

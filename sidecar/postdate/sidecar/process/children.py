@@ -1,4 +1,4 @@
-"""The child processes of the demo and the benchmark, each with its process id and its output in files.
+"""The child processes of the demo, the benchmark and the test package. The output of each goes to files.
 
 Each child runs in a separate session, so that Ctrl-C in the terminal reaches only the command, which then stops the
 children in order. With `setpriv`, the kernel also ends them if the command is killed.
@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-#: A sidecar that has not released its shards within this many seconds is killed.
+#: Seconds: a process that has not ended within this time after SIGTERM is killed.
 _STOP_TIMEOUT_S = 15.0
 _LINES_SHOWN = 20
 _RUNNING = re.compile(r"^running: (\d+) shards?$", re.MULTILINE)
@@ -37,7 +37,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The process id. Requires that it was started."""
+        """The process id. REQUIRES: the process was started."""
         assert self._process is not None
         return self._process.pid
 
@@ -58,7 +58,7 @@ class Child:
             )
 
     def is_running(self) -> bool:
-        """True if it was started and has not ended."""
+        """True if the process was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
     def exit_code(self, timeout_s: float | None = None) -> int:

@@ -138,7 +138,8 @@ class Checked(NamedTuple):
 
 
 def check_topics(config: Config, admin: Admin) -> Checked:
-    """Checks the live topics. Raises ConfigError naming every broken rule, and KafkaFault."""
+    """Checks the live topics. Raises ConfigError, naming the broken rules of the first request topic that cannot be
+    served, and KafkaFault."""
     retentions: dict[str, int] = {}
     warnings: list[str] = []
     for topic in config.request_topics:
@@ -177,14 +178,14 @@ def watch_topics(config: Config, admin: Admin, ended: threading.Event) -> None:
 def _beat_interval_ms(retention_ms: int) -> int:
     """Returns the interval of the records that an idle shard writes.
 
-    The dispatch log is kept longer than the requests, and must never become empty. And before retention deletes stored
-    requests, the log must show that they are no longer needed.
+    Dispatch-log records are kept longer than requests, and the log must never become empty. Before retention deletes
+    stored requests, the log must also show that they are no longer needed.
     """
     return BEAT_INTERVAL_MS_MAX if retention_ms < 0 else min(BEAT_INTERVAL_MS_MAX, max(retention_ms // 8, 1))
 
 
 class ShardFactory:
-    """Creates the shard of an assigned partition. Used only by the poll thread."""
+    """Creates the shard of an assigned partition. Only the poll thread calls `start`."""
 
     def __init__(self, config: Config, kafka: Kafka, admin: Admin, traces: TraceQueue | None) -> None:
         self._config = config

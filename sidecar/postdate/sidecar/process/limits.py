@@ -24,7 +24,8 @@ OPEN_FILES_PER_SHARD: Final = 16
 START_PAUSE_S_MIN: Final = 1.0
 START_PAUSE_S_MAX: Final = 10.0
 
-# A crashed worker is restarted after the minimum at first, and later each time if it crashes soon after its start.
+# The pause before a crashed worker is restarted: the minimum if the worker ran for longer than WORKER_STABLE_S,
+# otherwise twice the previous pause, up to the maximum.
 WORKER_RESTART_S_MIN: Final = 0.5
 WORKER_RESTART_S_MAX: Final = 30.0
 WORKER_STABLE_S: Final = 60.0
@@ -33,7 +34,7 @@ WORKER_STABLE_S: Final = 60.0
 WORKER_POLL_S: Final = 0.1
 WORKER_STOP_S: Final = 25.0
 
-# The number of spans made at a time, and how often their thread checks whether the process ends.
+# The most spans that are made at a time, and how often their thread checks whether the process is ending.
 SPANS_TAKEN_MAX: Final = 500
 SPANS_WAIT_S: Final = 0.5
 

@@ -5,7 +5,8 @@ the context in the message's `traceparent`. The message keeps its headers. The s
 its own environment variables (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_SERVICE_NAME`, `OTEL_TRACES_SAMPLER`). Its exporter
 has a bounded queue and threads, and an unreachable collector costs only spans.
 
-This is the only module that imports `opentelemetry`, an optional package, and only if a setting asks for it.
+This is the only module that imports `opentelemetry`, an optional package, and it does so only if the setting `traces`
+requires it.
 
 Thread rule: the main thread starts and closes a `SpanThread`; the thread itself makes the spans.
 """
@@ -89,7 +90,7 @@ class SpanThread:
         self._thread.start()
 
     def close(self) -> None:
-        """Makes spans of the queued steps and exports them, for a few seconds at most."""
+        """Makes spans of the queued steps, and exports them. Waits for a few seconds at most."""
         self._closing.set()
         self._thread.join(SPANS_CLOSE_S_MAX)
         ending = threading.Thread(target=self._provider.shutdown, name="spans end", daemon=True)

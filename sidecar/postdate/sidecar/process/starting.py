@@ -1,8 +1,8 @@
 """The start of a process while brokers are unavailable: it waits, alive but not ready, until they answer.
 
 Only a refusal ends the wait: credentials or a TLS handshake that a broker does not accept, a missing right, a broken
-topic rule. Each attempt uses a new client: an older client may keep sending requests to a broker that has frozen, and a
-new client cannot connect to that broker.
+topic rule. Each attempt uses a new client. An older client may keep sending requests to a broker that has frozen; a new
+client cannot connect to that broker, and so uses another one.
 
 Thread rule: `wait_for_kafka` is called by the main thread, which stays free for signals; each attempt runs in a thread.
 """
@@ -62,8 +62,8 @@ def wait_for_kafka(kafka: Kafka, request: Callable[[Admin], T], poller: Poller) 
 
 
 def _attempt(kafka: Kafka, request: Callable[[Admin], T], poller: Poller) -> tuple[Future[T], Unreachable | None]:
-    """Returns the answer, and the known cause if there was no answer soon. The answer is not done if the process is
-    asked to stop. Raises ConfigError if a broker refuses this process."""
+    """Returns the future answer, and a connection fault if one was found while the answer was late. The future is done
+    unless the process is asked to stop. Raises ConfigError if a broker refuses this process."""
     answer: Future[T] = Future()
 
     def send_request() -> None:

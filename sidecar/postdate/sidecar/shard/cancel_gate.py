@@ -13,7 +13,7 @@ from postdate.sidecar.config.settings import CancelGateMode
 
 
 class CancelGate:
-    """The progress of reading requests: their offset and their time."""
+    """The cancel gate of one shard: it is open or closed, and knows how far requests have been read."""
 
     def __init__(self, mode: CancelGateMode) -> None:
         self.always = mode == "always"
@@ -34,13 +34,14 @@ class CancelGate:
         self.read_ms = max(self.read_ms, timestamp_ms)
 
     def try_open(self, offset: int) -> bool:
-        """True if every request that existed at the takeover lies below `offset`; the gate is open from then on."""
+        """Opens the gate if every request that existed at the takeover lies below `offset`. Returns True if the gate
+        was opened, now or since the last `close`. The mode may still override this in `before_ms`."""
         self._open = self._open or offset >= self._end
         return self._open
 
     def before_ms(self, now_ms: int) -> int:
-        """Returns a time in epoch ms: the gate admits messages due before it, and their whole due millisecond has
-        passed."""
+        """Returns the time, epoch ms, before which messages must be due to pass the gate. It is at most `now_ms`, so
+        their whole due millisecond has passed."""
         if self._off or (self._open and not self.always):
             return now_ms
         return min(now_ms, self.read_ms + 1)

@@ -1,8 +1,8 @@
 """The periodic duties of a delivering shard, besides ingest and dispatch.
 
 They sync the timer log, advance and confirm the wheel, raise the low-water mark, maintain failing targets, pass the
-markers at the end of the requests, and release disk space. No delivery depends on them, so the shard continues to
-deliver if Kafka does not answer a duty.
+markers at the end of the requests, query the end of the requests for the gate mode `always`, and release memory and
+disk space. If Kafka does not answer a duty, the shard continues to deliver.
 
 A shard without changes rests: after several checks without a change, the next check comes late. Every event of the
 shard ends its rest.
@@ -57,7 +57,7 @@ class Housekeeping:
         self._rests_until = 0.0  # steady ms
 
     def next_check_in_ms(self, index: TimerIndex, is_running: bool, committed_at: float) -> float:
-        """Returns the milliseconds until the next duty, if no entry leaves and no request arrives before.
+        """Returns the milliseconds until the next check, if no entry leaves and no request arrives before.
 
         `committed_at`: the end of the last transaction, steady ms. The next `beat` is due `beat_interval_ms` after it.
         """
@@ -130,5 +130,6 @@ class Housekeeping:
 
 
 def reached(index: TimerIndex, inbox: Inbox) -> int:
-    """Returns the offset below which every request has been ingested, including the markers at the end."""
+    """Returns the offset below which every request has been ingested. The markers at the end of the topic that the
+    reader has passed also lie below it."""
     return max(read_up_to(index), inbox.position_if_empty())

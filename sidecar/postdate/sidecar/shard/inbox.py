@@ -4,8 +4,9 @@ The poll thread offers batches and never waits. If the inbox is full, `offer` re
 the partition until the shard has emptied half of the inbox (hysteresis, so that a partition is not paused and resumed
 for every batch). The shard waits here for records, a wake-up or a deadline.
 
-Thread rule: `offer`, `note_position`, `has_space` and `started` from the poll thread, `wake` and `records` from any
-thread, the other members from the shard's thread; one lock, held for a few list operations per batch.
+Thread rule: `offer`, `note_position`, `has_space` and `started` from the poll thread, which also reads `start_at`;
+`wake` and `records` from any thread; the other members from the shard's thread. One lock, held for a few list
+operations per batch.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class Inbox:
         self._waiting = True
 
     def offer(self, records: list[Record]) -> bool:
-        """Adds a batch. True while there is space for more, False if the partition should be paused."""
+        """Adds a batch. Returns False if the partition should be paused, since the inbox is full. Drops the batch and
+        returns True before the first `started`, and between `restart` and `started`."""
         size_bytes = _size_bytes(records)
         with self._condition:
             if self._waiting:
@@ -57,7 +59,8 @@ class Inbox:
             return self._records < INBOX_RECORDS_MAX and self._size_bytes < INBOX_SIZE_BYTES_MAX
 
     def note_position(self, position: int) -> None:
-        """Notes that the reader has passed everything below `position`: only markers and aborted records were there."""
+        """Notes that the reader has passed everything below `position`. Ignored before the first `started`, and between
+        `restart` and `started`."""
         with self._condition:
             if position > self.position and not self._waiting:
                 self.position = position
@@ -69,10 +72,11 @@ class Inbox:
         return self._records <= INBOX_RECORDS_MAX // 2 and self._size_bytes <= INBOX_SIZE_BYTES_MAX // 2
 
     def drain(self) -> list[Record]:
-        """Returns the oldest batches, as many as one ingest may apply, or an empty list.
+        """Returns the records of the oldest batches, as many batches as one ingest may apply; an empty list if there
+        are none.
 
-        The poll thread offers a batch every 100 ms, and a shard drains once for each transaction. If it took only one
-        batch, it would fall behind whenever its transactions take longer than 100 ms.
+        The poll thread offers a batch about every 100 ms, and a shard drains once for each transaction. If a shard took
+        only one batch, it would fall behind whenever its transactions take longer than 100 ms.
         """
         taken: list[list[Record]] = []
         count = size_bytes = 0

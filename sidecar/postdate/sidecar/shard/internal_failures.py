@@ -1,7 +1,8 @@
 """Unexpected exceptions in a shard: retried with backoff a bounded number of times, then the shard halts.
 
-Most of them depend on one interleaving of events and do not recur after a takeover. An exception that recurs would only
-fill the log. Each is a defect of Postdate, so it is logged with its traceback, but without its text (`logs`).
+Most of them depend on one interleaving of events and do not recur after a takeover. If an exception recurred without
+end, it would only fill the log. Each is a defect of Postdate, so it is logged with its traceback, but without its text
+(`logs`).
 
 Thread rule: belongs to the shard's thread.
 """

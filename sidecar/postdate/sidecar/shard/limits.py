@@ -8,8 +8,8 @@ from typing import Final
 INBOX_RECORDS_MAX: Final = 20_000
 INBOX_SIZE_BYTES_MAX: Final = 32 * 1024 * 1024
 
-# Waiting batches are ingested together up to this size: as many records as the poll thread offers at once. It takes
-# some 50 ms, and due messages wait meanwhile.
+# Waiting batches are ingested together up to this size: as many records as the poll thread offers at once. Their ingest
+# takes some 50 ms, and due messages wait meanwhile.
 TAKEN_RECORDS_MAX: Final = 5_000
 TAKEN_SIZE_BYTES_MAX: Final = 4 * 1024 * 1024
 
@@ -20,8 +20,8 @@ TAKEOVERS_AT_ONCE_MAX: Final = 8
 # connect, so that takeovers do not keep taking slots from each other, and shorter than most broker outages.
 TAKEOVER_IDLE_S: Final = 10.0
 
-# After an unexpected exception a shard starts again, at most this many consecutive times, some four minutes in total.
-# An hour without a failure resets the count.
+# After an unexpected exception a shard starts again, at most this many consecutive times, with pauses of some three
+# minutes in total. An hour without a failure resets the count.
 INTERNAL_ATTEMPTS_MAX: Final = 8
 INTERNAL_BACKOFF_MS_MIN: Final = 1_000
 INTERNAL_BACKOFF_MS_MAX: Final = 60_000
@@ -30,23 +30,25 @@ INTERNAL_CALM_MS: Final = 3_600_000
 # An idle shard checks its wheel this often (one bounded seek).
 CONFIRM_INTERVAL_MS: Final = 1_000
 
-# After this many checks without a change a shard rests, and checks only this often, since its figures, its status and
-# its wheel would stay the same. Measured: 64 shards that check every second take 4 % of a core.
+# After REST_CHECKS checks without a change a shard rests, and checks only every REST_INTERVAL_MS, since its figures,
+# its status and its wheel would stay the same. Measured: 64 shards that check every second take 4 % of a core.
 REST_CHECKS: Final = 3
 REST_INTERVAL_MS: Final = 10_000
 
-# Free memory is returned at the beginning of a rest, but not more often than this, since it looks at all memory of the
-# process: 64 shards may each rest every few seconds.
+# Free memory is returned to the system when a rest begins, but not more often than this, since that scans all memory of
+# the process, and each of 64 shards may begin a rest every few seconds.
 TRIM_INTERVAL_MS: Final = 60_000
 
-# Disk space of ended entries is given back when nothing is due for a while: measured, 1 s for 660 MB.
+# Disk space of ended entries is released every RECLAIM_INTERVAL_MS if nothing will be due within RECLAIM_QUIET_MS.
+# Measured: 1 s for 660 MB.
 RECLAIM_INTERVAL_MS: Final = 10_000
 RECLAIM_QUIET_MS: Final = 5_000
 
-# Markers are passed only if nothing is due for this long, so that passing them delays no message.
+# Markers are passed only if nothing will be due within this time, so that no message is delayed.
 MARKERS_QUIET_MS: Final = 1_000
 
-# With the gate "always" and nothing new to read: how often to query whether the end of the topic was reached.
+# With `cancel_gate` = always: how often a shard queries the end of the request topic, to open the gate up to the
+# present time if it has read everything.
 GATE_CHECK_INTERVAL_MS: Final = 100
 
 # A fenced shard checks this often which process has taken over.

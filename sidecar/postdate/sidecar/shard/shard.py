@@ -4,13 +4,13 @@ States (docs/protocol.md, "Takeover")::
 
     OPENING -> FENCING -> RECOVERING -> CATCHING_UP -> RUNNING -> DRAINING -> UNASSIGNED
        any doubt about a transaction: back to FENCING, with a new producer
-       a newer owner has committed: FENCED        an operator must act: HALTED
+       another producer has fenced it: FENCED     an operator must act: HALTED
 
-`turn` does one bounded step, and returns for how long nothing needs to be done; it never sleeps. So one thread can own
-one shard (`shard_thread`), and a simulation can own many.
+`turn` does one step, and returns how long the caller may wait before the next one. So one thread can own one shard
+(`shard_thread`), and a simulation can own many.
 
-Thread rule: `turn` and `close` from the shard's thread alone. Other threads read the attributes `state`, `why`,
-`next_request`.
+Thread rule: the shard's thread. Other threads read `ctx`, `state`, `why`, `next_request` and `foreign`. The poll thread
+calls `partition_fault` and `note_ownership_confirmed`.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Shard(Stateful):
     # ---- one step --------------------------------------------------------------------------------------------------
 
     def turn(self) -> float:
-        """Does one bounded step. Returns the milliseconds after which the next step is wanted (0: at once)."""
+        """Does one step. Returns the milliseconds after which the next step is wanted (0: at once)."""
         try:
             return self._turn()
         except Stopped:
@@ -114,8 +114,8 @@ class Shard(Stateful):
             self._recycle()
 
     def partition_fault(self, fault: KafkaFault) -> None:
-        """Makes the shard compare its index with the logs again, if the poll thread found its read position out of
-        range. From the poll thread."""
+        """Makes the shard compare its index with the logs again if the fault is that the read position is out of range.
+        From the poll thread."""
         if isinstance(fault, OffsetOutOfRange):
             self._reopen = True
             self.inbox.wake()
@@ -197,7 +197,8 @@ class Shard(Stateful):
         return silent_ms > SETTLE_MS and ownership.low_water != ownership.low_water_of(index)
 
     def _ingest(self, index: TimerIndex) -> bool:
-        """Applies one batch of the inbox. True while ingest may go on."""
+        """Applies the oldest batches of the inbox. Returns False if ingest cannot continue now: requests must wait for
+        a dispatch, or intake is held."""
         ctx = self.ctx
         records = [] if ctx.held.current.intake else self.inbox.drain()
         if records:
@@ -241,12 +242,12 @@ class Shard(Stateful):
         return min(self._idle(index, now_ms, exact), max(self._dispatcher.parked_in_ms(), 1.0))
 
     def _before_ms(self, index: TimerIndex, now_ms: int) -> int:
-        """Messages due before this time may leave."""
+        """Returns the time before which messages must be due in order to leave now."""
         before_ms = self._dispatcher.before_ms(index, self._gate.before_ms(now_ms))
         return self.ctx.held.current.before_ms(before_ms)
 
     def _idle(self, index: TimerIndex, now_ms: int, next_due: int | None) -> float:
-        """Returns the milliseconds until a message may leave or a duty is due, if no message may leave now."""
+        """Returns the milliseconds until a message may leave or a duty is due. REQUIRES: no message may leave now."""
         check_in_ms = self._housekeeping.next_check_in_ms(index, self.state is State.RUNNING, self._last_committed_at)
         if next_due is None or self.ctx.held.current.delivery or self._before_ms(index, now_ms) < now_ms:
             return check_in_ms if next_due is None or self.ctx.held.current.delivery else 50.0
@@ -280,8 +281,8 @@ class Shard(Stateful):
         return float(INSTRUCTION_INTERVAL_MS)
 
     def fail(self, error: Exception) -> float:
-        """Logs an unexpected error that `turn` has raised, and starts again after a pause; halts after too many of
-        these.
+        """Logs an unexpected error that `turn` has raised. The shard starts again after a pause; after too many such
+        errors it halts.
 
         Returns the milliseconds after which the next turn is wanted. From the shard's thread.
         """
@@ -298,7 +299,7 @@ class Shard(Stateful):
         return retry_ms
 
     def _attend(self) -> None:
-        """Carries out instructions and writes the status; each at its interval, and cheap in between."""
+        """Carries out instructions and writes the status, each at its interval. Between these times it costs little."""
         instruction = self._operator.instruction(self.ctx.clock.steady_ms())
         if instruction == RESUME:
             self._resume()
@@ -343,8 +344,8 @@ class Shard(Stateful):
         return bool(self._fenced_arbitration.foreign)
 
     def note_ownership_confirmed(self) -> None:
-        """Notes that the group has confirmed, after the fence, that this partition is still ours. From the poll
-        thread."""
+        """Notes that the group has confirmed, after the fence, that this process still holds the partition. From the
+        poll thread."""
         self._fenced_arbitration.note_ownership_confirmed()
         self.inbox.wake()
 

@@ -1,9 +1,10 @@
 """The thread of one shard: runs turns until the shard is released, then closes the index itself.
 
-A thread that is stuck in a commit cannot be stopped from outside. After `release` it writes nothing more, and closes
+A thread that waits for a commit cannot be stopped from outside. After `release` it begins no further turn, and closes
 its index when the commit returns. The next owner's fence decides the outcome of its transaction.
 
-Thread rule: `release`, `join` and `wake_if_needed` from the poll thread; everything else from this thread.
+Thread rule: `release`, `join`, `wake_if_needed` and `is_resting` from the poll thread; private methods from this
+thread.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class ShardThread:
         return not self._thread.is_alive()
 
     def wake_if_needed(self) -> None:
-        """Wakes a shard from a long sleep if there is an instruction, or if its sleep is over. The clock of the sleep
-        stops while the machine is suspended. One system call."""
+        """Wakes a shard from a long sleep if there is an instruction, or if the time of the sleep is over: the sleep
+        itself takes longer if the machine was suspended meanwhile. One system call."""
         until = self._rests_until
         if until > 0:
             ctx = self.shard.ctx

@@ -1,10 +1,10 @@
-"""Limits how many takeovers of a process read at the same time.
+"""Limits how many takeovers of a process read at once.
 
 A takeover that reads holds records in memory, so a process runs `TAKEOVERS_AT_ONCE_MAX` of them at a time. A takeover
-that waits for a broker holds no records: after `TAKEOVER_IDLE_S` without progress its slot passes to the next takeover
-in the queue. The takeover that lost its slot may continue with steps that read no records. Before it reads on, it drops
-prefetched records, waits for a slot again, and continues at its position. So a partition without a leader delays other
-takeovers by seconds only, and the memory bound holds.
+that waits for a broker holds hardly any records: after `TAKEOVER_IDLE_S` without progress its slot passes to the next
+takeover in the queue. The takeover that lost its slot may continue with steps that read no records. Before it reads on,
+it drops prefetched records, waits for a slot again, and continues at its position. So a partition without a leader
+delays other takeovers by seconds only, and the memory bound holds.
 
 Thread rule: a `Slot` and its readers belong to the thread of one shard; `TakeoverSlots` is shared by all of them.
 """
@@ -33,7 +33,7 @@ class TakeoverSlots:
         self._waiting: deque[Slot] = deque()
 
     def acquire(self, slot: Slot, stopping: Callable[[], bool]) -> bool:
-        """Waits for the slot; False if `stopping` came first."""
+        """Waits for the slot; returns False if `stopping` returned True first."""
         with self._changed:
             self._waiting.append(slot)
             try:
@@ -60,7 +60,7 @@ class TakeoverSlots:
                 self._idle_since[slot] = idle_since
 
     def is_held(self, slot: Slot) -> bool:
-        """True unless the slot was released, or has gone to another takeover."""
+        """True while the takeover of this shard holds a slot."""
         return slot in self._idle_since
 
     def _has_free_slot(self) -> bool:
@@ -84,7 +84,7 @@ class Slot:
 
     @property
     def is_held(self) -> bool:
-        """True until the slot was released or passed to another takeover."""
+        """True until the slot is released or passes to another takeover."""
         return self._slots.is_held(self)
 
     def acquire(self) -> bool:
