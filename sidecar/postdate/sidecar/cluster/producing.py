@@ -100,8 +100,9 @@ def look_up(admin: Admin, requests: str, bootstrap_servers: str, others: tuple[s
 class ReusedProducer:
     """Produces single requests with a client that is kept, since creating a new client takes half a second.
 
-    An idempotent producer asks for its id when it is created, before it has a connection, and the library then waits
-    500 ms before it asks again (librdkafka 2.16, `rd_kafka_idemp_pid_fsm`). A client that met a fault is replaced.
+    An idempotent producer requests its id when it is created, before it has a connection, and the library then waits
+    500 ms before it repeats the request (librdkafka 2.16, `rd_kafka_idemp_pid_fsm`). A client that met a fault is
+    replaced.
 
     Thread rule: any thread. One client is kept; further concurrent calls create their own.
     """

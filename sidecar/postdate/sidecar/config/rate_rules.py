@@ -32,7 +32,7 @@ class RateRules:
 
     @classmethod
     def of(cls, texts: tuple[str, ...]) -> RateRules:
-        """Parses rules. Raises ValueError: names the invalid text and the expected form."""
+        """Parses rules. Raises ValueError, naming the invalid text and the expected form."""
         if len(texts) > RATE_RULES_MAX:
             raise ValueError(f"{len(texts)} rules: must be at most {RATE_RULES_MAX}")
         return cls(tuple(_rule(text) for text in texts))

@@ -42,7 +42,7 @@ class Leaf:
 
     @property
     def is_properties(self) -> bool:
-        """True for a table of librdkafka properties, whose keys are not ours."""
+        """True for a table of librdkafka properties, whose keys are not options of Postdate."""
         return get_origin(self.hint) is Mapping
 
     @property

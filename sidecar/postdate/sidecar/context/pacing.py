@@ -8,9 +8,9 @@ waiting. A large transaction needs no pause.
 
 A process with many shards may start more small transactions than its machine or its brokers can handle. Then all of
 them take long. Running more of them in parallel does not help, but fewer and larger ones do. So the budget has a
-window: the average number of transactions in progress. It grows while the average transaction takes less than twice as
-long as the fastest one, and otherwise shrinks, down to a few. Source: TCP Vegas, and BBR for measuring the fastest one
-periodically.
+window: the average number of transactions that may be in progress. It grows while the average transaction takes less
+than twice as long as the fastest one, and otherwise shrinks, down to WINDOW_MIN. Source: TCP Vegas, and BBR for
+measuring the fastest one periodically.
 
 An open transaction blocks `read_committed` readers of its partitions, and the shards of a process share one core. So
 large transactions share slots: throughput stays the same, and each transaction is open for a shorter time.
@@ -85,7 +85,7 @@ class TransactionBudget:
         took_ms = min(took_ms, WINDOW_TOOK_MS_MAX)
         self._seen = min(self._seen + 1, _REMEMBERED)
         self._took_ms += (took_ms - self._took_ms) / self._seen
-        if now_ms >= self._probe_at:  # from here on, measures the duration of a few concurrent transactions
+        if now_ms >= self._probe_at:  # measures again, with few concurrent transactions
             self._probe_at = now_ms + WINDOW_PROBE_MS
             self.window, self._quickest_ms = WINDOW_MIN, inf
         self._quickest_ms = min(self._quickest_ms, took_ms)

@@ -1,5 +1,5 @@
 """The context of a shard, shared by its parts: its configuration, its names on Kafka, and its clients. Immutable,
-except for counters, queries and holds."""
+except for counters, queries, holds, and what the shards of a process share: the semaphore and the trace queue."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ShardContext:
     index_queries: IndexQueries = field(default_factory=IndexQueries)
     held: HoldState = field(default_factory=HoldState)
     large_transactions: LargeTransactionSemaphore = field(default_factory=LargeTransactionSemaphore)
-    """One for all shards of a process."""
+    """Shared by all shards of a process."""
     traces: TraceQueue | None = None  # None: no spans
 
     @property
@@ -91,7 +91,8 @@ class ShardContext:
 
     @property
     def transactional_id(self) -> str:
-        """Names the shard, not the deployment: two deployments on one request topic fence each other."""
+        """The transactional id. It names the shard, not the deployment: two deployments on one request topic fence each
+        other."""
         return f"postdate/{self.own.requests}/{self.partition}"
 
     @property

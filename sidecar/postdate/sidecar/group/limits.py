@@ -18,11 +18,11 @@ HOLD_REQUESTS_MAX: Final = 64
 POLL_RECORDS_MAX: Final = 5_000
 POLL_TIMEOUT_S: Final = 0.1
 
-# The interval of commits of the group's offsets, which only lag tools use.
+# The interval of commits of the group's offsets, whose values only lag tools use.
 GROUP_COMMIT_INTERVAL_S: Final = 5.0
 
-# One request to the coordinator for all fenced shards, beside the poll thread: a busy machine opens a connection within
-# this time, and a shard that is not confirmed repeats the request.
+# The time-out of the request to the coordinator that confirms all fenced shards, outside the poll thread. A busy
+# machine opens a connection within this time. If a shard is not confirmed, the request is repeated.
 CONFIRM_TIMEOUT_S: Final = 10.0
 
 # A failed client of the group is replaced after this pause, which doubles with each consecutive failure. The maximum is

@@ -137,8 +137,8 @@ class Poller:
             self._leave()
 
     def _join(self, topics: Sequence[str], new_client: Callable[[], GroupConsumer], rejoining: Rejoining) -> bool:
-        """Joins the group with a new client. True if it has one; False after a short wait if it is too early. A drained
-        process does not join."""
+        """Makes a new client, and joins the group with it unless this process is drained. Returns False, after a short
+        wait, if the pause after the last failure is not over."""
         self.turned_at = time.monotonic()
         pause_s = rejoining.joins_in_s(self.turned_at)
         if pause_s > 0:
@@ -152,7 +152,7 @@ class Poller:
         return True
 
     def _leave(self) -> None:
-        """Closes the client, if there is one, and releases all shards, whatever state the client is in."""
+        """Closes the client, if there is one, and releases all shards, even if the client cannot be closed cleanly."""
         self.member_id = ""
         try:
             if self._client is not None:
@@ -288,7 +288,7 @@ class Poller:
             thread.shard.partition_fault(fault)
 
     def _commit_offsets(self) -> None:
-        """Commits R of each shard that has taken over, for lag tools; no owner resumes from it."""
+        """Commits R of each shard that has taken over, with its holds. R is for lag tools; no owner resumes from it."""
         offsets: dict[Partition, int] = {}
         for part, thread in self.shards.items():
             read = thread.shard.next_request

@@ -4,7 +4,7 @@ After a commit of this owner, `after_commit.finish` has the same effect in bulk.
 and the arguments, so a restart that reads the same records reaches the same state. Comments mark the places of rules 3
 and 5 of `docs/protocol.md`.
 
-Thread rule: that of the overlay.
+Thread rule: as for `IndexOverlay`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The result depends only on the overlay and the arguments, so a restart that read
 state. Comments mark the places of rules 2 and 5 of `docs/protocol.md`; `dispatch` decides the final effect of a
 control.
 
-Thread rule: that of the overlay.
+Thread rule: as for `IndexOverlay`.
 """
 
 from __future__ import annotations
@@ -239,8 +239,8 @@ def _resolve_pending(
 
 
 def _series_ms(overlay: IndexOverlay, record: Record, request: Request, mark: Mark | None) -> int:
-    """Returns the start of the series of a debounced request: the smallest timestamp in the series, which is that of
-    its first request unless a clock went back."""
+    """Returns the start of the series of a debounced request: the smallest timestamp in the series. Unless a clock went
+    back, this is the timestamp of the first request."""
     if mark is not None and mark.series_ms >= 0:
         return mark.series_ms
     pending = overlay.pending_id(request.id)
@@ -322,7 +322,8 @@ def _control(overlay: IndexOverlay, record: Record, request: Request) -> int:
 
 
 def action_of(entry: Entry) -> Action:
-    """Returns the action of the control behind an entry of kind APPLIED. The entry keeps its name in `reason`."""
+    """Returns the action of the control that an entry of kind APPLIED represents. `reason` of the entry is the name of
+    the action."""
     return Action[entry.reason.upper()]
 
 

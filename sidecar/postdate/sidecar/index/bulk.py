@@ -4,7 +4,7 @@ The bulk controls of a shard that have not ended are rows of the timer index, as
 force* once its request is ingested; the others wait. A bulk control acts on every pending entry below its offset that
 it selects, in bounded transactions (docs/protocol.md, "Bulk control").
 
-Thread rule: that of the overlay.
+Thread rule: functions over their arguments, for any thread.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def in_force(rows: BulkRows) -> Bulk | None:
 
 
 def may_end_later(rows: BulkRows, entry: Entry, offset: int) -> bool:
-    """True if a bulk cancel that waits for another control may end the entry of the request at `offset`, which may have
-    another due time by then. O(rows)."""
+    """True if a bulk cancel that waits for another bulk control may later end the entry of the request at `offset`. The
+    entry may have another due time then. O(rows)."""
     waiting = (_decode(row) for row in rows[1:] if row.encoded_request)
     return any(not bulk.request.moves and bulk.may_act_on(entry, offset) for bulk in waiting)
 

@@ -4,7 +4,7 @@ Ingest applies a control before the log contains its fate. If another owner, wit
 differently, the index must be rebuilt. Each check raises Contradicted, or logs a warning if only this disk holds the
 index.
 
-Thread rule: that of the overlay.
+Thread rule: as for `IndexOverlay`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Gives pending entries another due time: at ingest of a control, when a fate is applied, or when the fine ring reaches
 their window.
 
-Thread rule: that of the overlay.
+Thread rule: as for `IndexOverlay`.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class IndexOverlay:
         return self._entry[1]
 
     def find(self, offset: int, hint_due_ms: int | None = None, hint_key: bytes | None = None) -> bytes | None:
-        """Returns the present key of the entry of request `offset`, or None if it is not pending.
+        """Returns the present key of the entry of request `offset`, or None if the request has no entry.
 
         Only the offset decides. The hints save look-ups if the entry lies under the key that they suggest. `hint_key`:
         the key under which an id is pending. `hint_due_ms`: the first due time in a fate. The writer of the fate may
@@ -359,7 +359,7 @@ class IndexOverlay:
         self._changes.places[offset] = None
 
     def is_long(self, delay_ms: int) -> bool:
-        """True if an entry with this delay is stored."""
+        """True if an entry with this delay must be stored."""
         return 0 < self.store_after_ms < delay_ms
 
     def draw_ms(self, offset: int, window_ms: int) -> int:
@@ -392,8 +392,8 @@ class IndexOverlay:
         return self._spread.choose(due_ms, due_ms + length_ms, drawn_ms, is_counted)
 
     def chosen_ms(self, offset: int, stripped: msgspec.Raw, following: Next) -> int:
-        """Returns the time at which schedule `offset` leaves next. `stripped`: its packed stripped headers. REQUIRES:
-        `origin_prefix`."""
+        """Returns the time of the next delivery of the schedule at `offset`. `stripped`: its packed stripped headers.
+        REQUIRES: `origin_prefix`."""
         assert self._origin_prefix, "a time is drawn from an origin"
         return leaves_ms(self._origin_prefix + b"%d" % offset, stripped, following)
 
@@ -417,9 +417,10 @@ class IndexOverlay:
         self._confirmed_moves.add(control)
 
     def contradicted(self, why: str) -> None:
-        """Raises Contradicted: the log decided a control differently from ingest here, so the index must be rebuilt.
+        """Raises Contradicted if the index can be rebuilt: the log decided a control differently from ingest here.
 
-        If only this disk holds the index, logs a warning and returns; from here on the index follows the log.
+        If the index cannot be rebuilt, logs a warning and returns; the caller then changes the index as the log
+        requires.
         """
         if self._replaceable:
             raise Contradicted(why)

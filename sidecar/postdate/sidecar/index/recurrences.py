@@ -270,7 +270,7 @@ def with_switches(following: Next, *switches: Switch) -> Next:
 
 
 def is_held(following: Next) -> bool:
-    """True if the next occurrence lies in a pause without a resume."""
+    """True if the next occurrence falls into a pause that has no end yet."""
     pause = pause_at(pauses_of(following.switches), following.nominal_ms)
     return pause is not None and pause.until_ms == OPEN_MS
 
@@ -306,8 +306,8 @@ def single_headers(entry: Entry, nominal_ms: int) -> Headers:
 
 
 def _position(schedule: Schedule, following: Next) -> Occurrence:
-    """Returns the next occurrence. It is marked if the schedule skips gaps and the occurrence lies in a gap by the time
-    zone rules of this process."""
+    """Returns the next occurrence. The occurrence is marked if the schedule skips gaps and, by the time zone rules of
+    this process, the occurrence falls into a gap."""
     number, nominal_ms = following.number, following.nominal_ms
     if schedule.gap is not Gap.SKIP:
         return Occurrence(number, nominal_ms)

@@ -15,7 +15,7 @@ DISK_FULL: Final = "the disk is full: free space or enlarge the volume, and the 
 
 
 class Advice(NamedTuple):
-    """`meaning`: the cause of the halt. `action`: the remedy for the operator."""
+    """The advice on one halt. `meaning`: the cause of the halt. `action`: the remedy for the operator."""
 
     meaning: str
     action: str

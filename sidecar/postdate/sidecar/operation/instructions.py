@@ -1,10 +1,10 @@
 """Instructions of an operator for a shard: `instruction.json` in its directory, from `postdate shard resume|rebuild`.
 
-The process that serves the shard checks for the file every second, removes it, and then carries it out. So an
-instruction is carried out at most once. If no process serves the shard, the next process to serve it starts with the
+The process that serves the shard checks for the file every second, removes it, and then carries out the instruction. So
+an instruction is carried out at most once. If no process serves the shard, the next process to serve it starts with the
 instruction.
 
-Thread rule: functions. Written by commands, taken by the shard's thread.
+Thread rule: functions. Commands write an instruction, and the shard's thread takes it.
 """
 
 from __future__ import annotations

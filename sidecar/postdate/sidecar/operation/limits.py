@@ -22,5 +22,5 @@ LAG_TIMEOUT_S: Final = 0.5
 # A shard checks this often for an instruction: one system call.
 INSTRUCTION_INTERVAL_MS: Final = 1_000
 
-# The status and the instruction of a shard are some hundred bytes; a larger file is not one of them.
+# The status and the instruction of a shard have a few hundred bytes each. A file above this limit is neither of them.
 SHARD_FILE_SIZE_BYTES_MAX: Final = 64 * 1024

@@ -132,7 +132,7 @@ class OperatorInterface:
     def report(
         self, state: State, why: str, index: TimerIndex | None, at_once: bool = False, served: bool = True
     ) -> None:
-        """Writes the status if it is due. If `index` is None, its figures stay as last written.
+        """Writes the status if it is due. If `index` is None, the figures of the index stay as last written.
 
         Costs a comparison if nothing is due. Raises TimerIndexError if the index fails.
         """

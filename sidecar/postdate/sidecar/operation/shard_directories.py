@@ -34,16 +34,16 @@ class FoundShard:
 
     @property
     def name(self) -> str:
-        """Its name on the command line."""
+        """The name of the shard on the command line."""
         return f"{self.requests}/{self.partition}"
 
     @property
     def state(self) -> State:
-        """Its last written state; UNASSIGNED if there is none."""
+        """The last written state of the shard; UNASSIGNED if there is none."""
         return State.UNASSIGNED if self.status is None else self.status.state
 
     def disk_free_size_bytes(self) -> int | None:
-        """Returns the free space of its disk for this user; None if the system does not report it."""
+        """Returns the free space of the shard's disk for this user; None if the system does not report it."""
         try:
             disk = os.statvfs(self.directory)
         except OSError:
@@ -51,7 +51,7 @@ class FoundShard:
         return disk.f_bavail * disk.f_frsize
 
     def age_ms(self, now_ms: int) -> int | None:
-        """Returns the age of its status by the local clock; None if it has no status."""
+        """Returns the age of the shard's status by the local clock; None if there is no status."""
         return None if self.status is None else max(now_ms - self.status.written_ms, 0)
 
 

@@ -38,11 +38,12 @@ class ShardStatus(msgspec.Struct, kw_only=True, frozen=True):
     served: bool = True
     """False if the process has released the shard gracefully."""
     written_ms: int
-    """By the local clock, epoch ms; a shard that is served writes at least every STATUS_AGE_MS_MAX."""
+    """The time of this status by the local clock, epoch ms. A delivering shard writes about every STATUS_AGE_MS_MAX,
+    and sooner after a change."""
     since_ms: int = 0
     """The time at which the shard entered this state, by the local clock, epoch ms."""
     reason: HaltReason | None = None
-    """The reason of its halt; kept until the next successful takeover."""
+    """The reason of the shard's last halt; kept until the next successful takeover."""
     why: str = ""
     loss: Loss | None = None
     """The loss that an operator must accept to resume it."""
@@ -55,7 +56,7 @@ class ShardStatus(msgspec.Struct, kw_only=True, frozen=True):
     takeover: int = 0
     pending: int = 0
     lag: int | None = None
-    """The number of offsets of the request topic from R on; None if Kafka did not answer."""
+    """The number of offsets of the request topic from R on; None if unknown, for example if Kafka did not answer."""
     held: list[str] = []
     """The holds of the shard: delivery, intake, target NAME."""
     skew_ms: float | None = None
@@ -104,8 +105,8 @@ def write_whole(path: Path, data: bytes, durable: bool) -> None:
 
 
 def read_bounded(path: Path) -> bytes | None:
-    """Returns the content of a small file; None if it does not exist, cannot be read, or is too large to be one of
-    ours."""
+    """Returns the content of a status or instruction file; None if it does not exist, cannot be read, or is too large
+    for one."""
     try:
         with path.open("rb") as file:
             data = file.read(SHARD_FILE_SIZE_BYTES_MAX + 1)

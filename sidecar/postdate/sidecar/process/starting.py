@@ -35,7 +35,7 @@ def wait_for_kafka(kafka: Kafka, request: Callable[[Admin], T], poller: Poller) 
     """Returns the result of `request` once the brokers answer; None if the process is asked to stop before that.
 
     Logs the cause of each failed attempt, and sets it as `poller.waits_for` for probes. Raises ConfigError if a broker
-    refuses this process, and whatever `request` raises except Unreachable.
+    refuses this process, and every error of `request` except Unreachable.
     """
     pause_s, began = START_PAUSE_S_MIN, time.monotonic()
     while not poller.is_stopping:

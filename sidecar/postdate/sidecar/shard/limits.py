@@ -13,7 +13,8 @@ INBOX_SIZE_BYTES_MAX: Final = 32 * 1024 * 1024
 TAKEN_RECORDS_MAX: Final = 5_000
 TAKEN_SIZE_BYTES_MAX: Final = 4 * 1024 * 1024
 
-# Each takeover reads the dispatch log and may rebuild an index; more at once only compete for the same disk and core.
+# Each takeover reads the dispatch log and may rebuild an index; more of them at once would only compete for the same
+# disk and core.
 TAKEOVERS_AT_ONCE_MAX: Final = 8
 
 # A takeover without progress for this long gives its slot to a waiting takeover: longer than a busy machine needs to

@@ -258,8 +258,8 @@ class Shard(Stateful):
         self._backoff_ms = 0.0  # the first failure after a success is retried at once, further ones after a pause
 
     def _recycle(self) -> None:
-        """Drops an ownership whose last transaction was not settled: a late response could decide the next transaction
-        (KAFKA-17754)."""
+        """Drops an ownership whose last transaction was not settled cleanly: a late copy of its commit request could
+        decide the next transaction (KAFKA-17754)."""
         if self._ownership is not None and not self._ownership.reusable:
             log.info("shard %s: replacing the producer, and taking over again", self.ctx.name)
             self._drop_ownership()

@@ -64,8 +64,8 @@ class TakeoverSlots:
         return slot in self._idle_since
 
     def _has_free_slot(self) -> bool:
-        """True if a slot is free. If all are held, takes the slot of the takeover that was idle for longest, if that
-        was at least `idle_s`."""
+        """Returns True if a slot is free. If all are held, frees the slot of the takeover that has been idle for
+        longest, provided that this was at least `idle_s`."""
         if len(self._idle_since) < self._count:
             return True
         longest_idle = min(self._idle_since, key=lambda slot: self._idle_since[slot])
@@ -84,7 +84,7 @@ class Slot:
 
     @property
     def is_held(self) -> bool:
-        """True until the slot is released or passes to another takeover."""
+        """True while this takeover holds a slot."""
         return self._slots.is_held(self)
 
     def acquire(self) -> bool:
@@ -97,16 +97,17 @@ class Slot:
             self._slots.release(self)
 
     def mark_busy(self) -> None:
-        """Notes that the takeover handles records from now on, so its slot cannot be taken away."""
+        """Notes that the takeover is handling records, so that its slot cannot be taken away."""
         self._slots.set_idle_since(self, inf)
 
     def mark_waiting(self) -> None:
-        """Notes that the takeover waits for a broker from now on."""
+        """Notes that the takeover begins to wait for a broker."""
         self._slots.set_idle_since(self, time.monotonic())
 
 
 class SlottedReader:
-    """A LogReader that reads only while its takeover holds a slot. Opens the underlying reader once it holds one."""
+    """A LogReader that reads only while its takeover holds a slot. Opens the underlying reader at the first read with a
+    slot."""
 
     def __init__(self, open_at: Callable[[int], LogReader], offset: int, slot: Slot) -> None:
         self._open_at = open_at

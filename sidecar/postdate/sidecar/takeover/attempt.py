@@ -39,7 +39,8 @@ class Attempt:
     the requests from R on must be read again, because the index started empty, or because an accepted loss was used."""
 
     def __init__(self, index: TimerIndex | None, entered: Callable[[State, TimerIndex | None], None]) -> None:
-        """Calls `entered` with each state of the shard, and with the index if its status must be written."""
+        """`entered`: called with each new state of the shard, and with the index if the status of the shard must be
+        written."""
         self.index = index
         self.unread = False
         self._entered = entered

@@ -22,8 +22,7 @@ from postdate.wire.dispatch_log import DispatchRecord
 
 
 class SeqBroken(Exception):
-    """The seq of the record at `offset` does not follow that of the record before it. `recover` catches this
-    exception."""
+    """The record at `offset` has another seq than `expected`. `recover` catches this exception."""
 
     def __init__(self, offset: int, expected: int) -> None:
         super().__init__(f"offset {offset}: seq {expected} expected")

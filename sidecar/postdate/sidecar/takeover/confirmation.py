@@ -54,8 +54,8 @@ class Confirmation:
         self._findings.clear()
 
     def confirm(self, halt: Halted, reason: HaltReason | None, loss: Loss | None) -> None:
-        """Returns once the halt is confirmed. `reason`, `loss`: those of the shard's last halt, in this or another
-        process.
+        """Returns once the halt is confirmed. `reason`, `loss`: the reason and the loss of the shard's last halt, in
+        this or another process.
 
         Raises Retriable while the finding is unconfirmed: the shard takes over again later.
         """

@@ -31,7 +31,7 @@ class FencedArbitration:
 
     def begin(self, takeover_number: int | None) -> None:
         """Starts the arbitration after a fence. `takeover_number`: the number of the last takeover that this process
-        knows; None: that of the previous call is kept."""
+        knows; None keeps the number of the previous call."""
         if takeover_number is not None:
             self._takeover = takeover_number
         self._is_ownership_confirmed = False
@@ -42,7 +42,8 @@ class FencedArbitration:
         self._is_ownership_confirmed = True
 
     def may_return(self) -> bool:
-        """True if the shard may fence again. False: check again later, or never if `foreign` is set."""
+        """Returns True if the shard may fence again. After False, the caller checks again later, unless `foreign` is
+        set."""
         ctx = self._ctx
         last = takeover.last_record(ctx)
         is_newer = last is not None and last.takeover > self._takeover

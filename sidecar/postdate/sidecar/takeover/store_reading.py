@@ -33,8 +33,8 @@ def rebuild(
 
     Requests from `low` on come from REQ with the fates of the dispatch log; if they were read here as well, they would
     be delivered twice. `first`: requests below this offset are skipped too. `logged_ms`: the time of the last record of
-    the dispatch log; -1 if there is none. REQUIRES: the index contains none of these entries. Raises Halted for a
-    foreign record, and as `read_log`.
+    the dispatch log; -1 if there is none. REQUIRES: the index contains none of these entries. Raises as `write_bound`,
+    `read_log` and `apply_stored`.
     """
 
     def apply(records: list[Record]) -> None:
@@ -96,7 +96,7 @@ def apply_stored(index: TimerIndex, store: Partition, records: list[Record], low
     null value removes the entry. If an entry has an even spread and its time had passed by `logged_ms`, it gets a later
     time, since its owner may have chosen a later one.
 
-    Raises Halted for a foreign record.
+    Raises Halted if another program or a newer version wrote a record.
     """
     overlay = IndexOverlay(index)
     last: dict[int, Entry | None] = {}
@@ -124,7 +124,7 @@ def _chosen_behind(entry: Entry, logged_ms: int) -> Entry:
 
 
 def _put(overlay: IndexOverlay, offset: int, entry: Entry | None) -> None:
-    """Replaces the entry of a request by `entry`, that of its STORE record; None if the request has ended."""
+    """Replaces the entry of a request by `entry`, the entry in its STORE record; None if the request has ended."""
     key = overlay.find(offset)
     if key is not None:
         overlay.end(key, overlay.entry(key))

@@ -82,7 +82,8 @@ class Recovered:
     """The low-water mark (L) of the last committed record. No later record may have a lower one, even if this index is
     old."""
     ingested_to: int
-    """Earlier owners have ingested requests below this offset: new retry policies and quotas do not apply to them."""
+    """Earlier owners have ingested the requests below this offset: new retry policies and quotas do not apply to these
+    requests."""
 
 
 def fence(ctx: ShardContext, progress: TakeoverProgress) -> FencedShard:
@@ -125,8 +126,8 @@ def bound(ctx: ShardContext, fenced: FencedShard) -> Bounded:
 def recover(ctx: ShardContext, bounded: Bounded, confirm: Callable[[Halted], None]) -> Recovered:
     """Brings the index up to the bound, from its present state or from nothing: steps 5 and 6.
 
-    Raises Halted, naming the range, if Kafka no longer holds the needed records; an existing index stays in place.
-    `confirm`: returns once a halt is confirmed; raises Retriable as long as a stale answer may have caused the halt.
+    Raises Halted, naming the range, if Kafka no longer holds the needed records; an existing index is kept. `confirm`:
+    returns once a halt is confirmed; raises Retriable as long as a stale answer may have caused the halt.
     """
     progress, start, give_up_to = bounded.fenced.progress, None, -1
     why = "too old to continue from"
@@ -213,8 +214,8 @@ def _start_again(
 
 
 def _begin(ctx: ShardContext, progress: TakeoverProgress, start: Start, why: str) -> None:
-    """Starts an empty index at `start`, in place of an old one: the end of step 5. Nothing is moved aside before
-    `start` is known."""
+    """Starts an empty index at `start`, in place of an old one: the end of step 5. Nothing is moved aside or removed
+    before `start` is known."""
     index = progress.index
     if index.checkpoint.next_request is not None or index.count:
         directory = index.wheel_path.parent
@@ -329,7 +330,7 @@ def _apply_piece(ctx: ShardContext, progress: TakeoverProgress, piece: list[tupl
     overlay = IndexOverlay(index, at_ms, replaceable=progress.replaceable, origin_prefix=ctx.origin_prefix)
     overlay.logged_ms = progress.logged_ms
     seq, takeover = index.checkpoint.seq if progress.rewind_to < 0 else SEQ_UNKNOWN, index.checkpoint.takeover
-    progress.rewind_to = -1  # from here on, `seq` follows the present log
+    progress.rewind_to = -1  # the next records must follow this one by `seq`
     for record, decoded in piece:
         if seq != SEQ_UNKNOWN and decoded.seq != seq + 1:
             raise SeqBroken(record.offset, seq + 1)
