@@ -2,5 +2,5 @@
 
 May import the flat modules of `postdate.sidecar`, and the packages `config`, `index`, `context`, `operation`,
 `transaction`, `ingest`, `takeover`, `dispatch`, `shard`.
-Thread rule: the poll thread.
+Thread rule: the poll thread, unless a module states otherwise.
 """

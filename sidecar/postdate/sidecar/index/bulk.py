@@ -80,8 +80,8 @@ def moved_to(entry: Entry, due_ms: int, control: int, left_ms: int) -> Entry:
 
 def shifted(window: Window, chosen_ms: int, due_ms: int, left_ms: int) -> tuple[int, Window]:
     """Returns the chosen time of a message and its window after a move to another due time. The chosen time keeps its
-    distance from the due time. If that puts the chosen time of an even spread at or before `left_ms`, a later time
-    replaces it."""
+    distance from the due time. If this puts the chosen time of an even spread at or before `left_ms`, a later time in
+    the window replaces it."""
     chosen_ms += due_ms - window.due
     if window.spread != Spread.DRAWN:
         chosen_ms = not_before(chosen_ms, left_ms, due_ms + window.length_ms)

@@ -134,7 +134,7 @@ def _decide_occurrences(
         if not 0 < next_ms <= until_ms:  # the usual case; `decide` would return the same
             return [Occurred(offset, entry.first_due, OCCURRED, following.number, nominal_ms, next_ms)]
     position = _position(schedule, following)
-    if schedule.window_ms:  # other time zone rules may have chosen an earlier time
+    if schedule.window_ms:  # the previous owner may have chosen an earlier time
         until_ms = max(until_ms, chosen_ms(schedule, origin, position))
         now_ms = max(now_ms, until_ms)
     decision = decide(schedule, origin, position, now_ms, following.switches, until_ms)

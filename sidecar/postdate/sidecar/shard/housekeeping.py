@@ -1,8 +1,8 @@
 """The periodic duties of a delivering shard, besides ingest and dispatch.
 
-They sync the timer log, advance and confirm the wheel, raise the low-water mark, maintain failing targets, pass the
-markers at the end of the requests, query the end of the requests for the gate mode `always`, and release memory and
-disk space. If Kafka does not answer a duty, the shard continues to deliver.
+They sync the timer log, advance and confirm the wheel, raise the low-water mark, maintain targets, parked entries and
+old entries, pass the markers at the end of the requests, query the end of the requests for the gate mode `always`, and
+release memory and disk space. If Kafka does not answer a duty, the shard continues to deliver.
 
 A shard without changes rests: after several checks without a change, the next check comes late. Every event of the
 shard ends its rest.

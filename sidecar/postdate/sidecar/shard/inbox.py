@@ -75,8 +75,8 @@ class Inbox:
         """Returns the records of the oldest batches, as many batches as one ingest may apply; an empty list if there
         are none.
 
-        The poll thread offers a batch about every 100 ms, and a shard drains once for each transaction. If a shard took
-        only one batch, it would fall behind whenever its transactions take longer than 100 ms.
+        Under load the poll thread offers a batch every 10 ms or so, and a shard drains once for each transaction. If a
+        shard took only one batch, it would fall behind whenever its transactions take longer than that.
         """
         taken: list[list[Record]] = []
         count = size_bytes = 0

@@ -115,7 +115,7 @@ def _read_ids_back(ctx: ShardContext, index: TimerIndex, start: Start, acceptanc
         return
     first = _first_pending(ctx, start.low, start.ingested)
     if first is not None and not first.log_append:
-        return  # the replay reads the whole log
+        return  # `find_start` then replays the whole log
     read_from = ctx.admin.start_offsets([ctx.log])[ctx.log]
     if first is None:
         last = last_committed_record(ctx, read_from, start.position, acceptance)
