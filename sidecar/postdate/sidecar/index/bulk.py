@@ -30,7 +30,7 @@ class Bulk:
     offset: int
     request: BulkRequest
     count: int
-    """The number of entries on which it has acted; -1 before its first transaction."""
+    """The number of entries on which the control has acted; -1 before its first transaction."""
 
     def acts_on(self, entry: Entry, offset: int) -> bool:
         """True if the control ends or moves this entry, which belongs to the request at `offset`. O(1).

@@ -1,8 +1,8 @@
 """Detects that the log decided a control differently from ingest here (docs/protocol.md, "Contradictions").
 
 Ingest applies a control before the log contains its fate. If another owner, with other settings, judged that control
-differently, the index must be rebuilt. Each check raises Contradicted, or logs a warning if only this disk holds the
-index.
+differently, the index must be rebuilt. Each check raises Contradicted, or logs a warning if the index cannot be
+rebuilt.
 
 Thread rule: as for `IndexOverlay`.
 """

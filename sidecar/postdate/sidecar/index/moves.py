@@ -63,7 +63,7 @@ def choose_deferred(index: TimerIndex, now_ms: int) -> bool:
     more such entries may follow.
 
     `now_ms`: the broker's time. An entry moves only if both its old and its new time are later: otherwise a later
-    message of its key could leave first. O(entries), at most DEFERRED_ENTRIES_MAX.
+    message of the same key could leave first. O(entries), at most DEFERRED_ENTRIES_MAX.
     """
     if index.timer_log.bulks:  # a bulk sweep visits each entry once, so no entry may move behind it
         return False

@@ -68,8 +68,9 @@ class IndexOverlay:
 
         `horizon_ms`: the longest delay of an entry after its request, if no entries are stored. `store_after_ms`:
         entries with longer delays are stored; 0: no entries are. `ending_count` and `ending_bytes` describe key 0 after
-        these changes. `replaceable`: the topics hold everything that a rebuild of the index needs. `origin_prefix`: the
-        prefix of the origins of the shard's requests; changes that give a request a due time need it.
+        these changes. `replaceable`: True if the topics hold everything that a rebuild of the index needs.
+        `origin_prefix`: the prefix of the origins of the shard's requests; changes that give a request a due time need
+        it.
         """
         self._index = index
         self._timer_log = index.timer_log

@@ -125,7 +125,8 @@ def _in_background(work: Callable[[], None]) -> None:
 
 
 def announce(shards: int) -> None:
-    """Prints on stdout, for scripts, the number of shards that this process delivers for now."""
+    """Prints on stdout, for scripts, the number of shards for which this process, or its workers together, now
+    deliver."""
     sys.stdout.write(f"running: {shards} {'shard' if shards == 1 else 'shards'}\n")
     sys.stdout.flush()
 

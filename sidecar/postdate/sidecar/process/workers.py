@@ -49,7 +49,7 @@ class Worker:
         self.start()
 
     def start(self) -> None:
-        """Starts the process with this command line, for one worker."""
+        """Starts a worker with the command line of this process."""
         command = [sys.executable, "-m", "postdate.cli", *sys.argv[1:], "--workers", "1"]
         if self._parent.http_port:
             command += ["--http-port", str(self._parent.http_port + self.number)]
