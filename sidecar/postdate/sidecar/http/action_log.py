@@ -1,17 +1,17 @@
-"""The log of actions: each change over HTTP, with its user, its time and its answer.
+"""The log of actions: each permitted change over HTTP, with its user, its time and its answer.
 
-It is a file of JSON lines in the data directory. It survives a restart, and has the same protection as the messages
+The log consists of JSON lines in the data directory. It survives a restart, and has the same protection as the messages
 there. It has at most two files of ACTIONS_FILE_SIZE_BYTES_MAX: a full file replaces the previous one. All workers of
 the directory write to the same files.
 
-A process that forwards a change to other processes sends the id of the action with it, and each process records its
-part. The merged log shows only the part of the process that received the change. If a command called each process
-directly, the log shows every part.
+A process that forwards a change to other processes sends the id of the action with it, and each process records an
+entry. The merged log shows only the entry of the process that received the change. If a command sent the change to
+several processes itself, the merged log shows the entries of all of them.
 
 The client supplies the name of the user without proof, since all users share the token. Values of messages and headers
 are never recorded. A key of messages is recorded only if `http.payloads` is `allowed`.
 
-Thread rule: any thread; a lock of the directory guards the files, also against other processes.
+Thread rule: any thread; a lock on the directory guards the files, also against other processes.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ Entry = dict[str, Any]
 
 
 class ActionLog:
-    """The log of the processes that share a data directory. `directory` None: nothing is recorded."""
+    """The log of the processes that share a data directory. If `directory` is None, nothing is recorded."""
 
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory
 
     def record(self, entry: Entry) -> None:
-        """Appends an entry with one write and without a sync. A failure is only logged, since the change has
-        happened."""
+        """Appends an entry with one write and without a sync. A failure is only logged, since the change has already
+        been made."""
         if self._directory is None:
             return
         line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
@@ -86,7 +86,8 @@ class ActionLog:
 
     @contextmanager
     def _locked(self, directory: Path) -> Iterator[tuple[Path, Path]]:
-        """Yields the present and the previous file. No other process uses them within the block."""
+        """Yields the paths of the present and the previous file. No other thread or process uses the files within the
+        block."""
         descriptor = os.open(directory, os.O_RDONLY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -96,7 +97,7 @@ class ActionLog:
 
 
 def labels_of(request: Request) -> dict[str, str]:
-    """Returns the headers for a forwarded change. They identify the action and the user."""
+    """Returns the headers that identify the action and the user in a forwarded request."""
     if not hasattr(request.state, "action_id"):
         action_id = request.headers.get(ACTION, "")
         request.state.action_id = action_id if _ID.fullmatch(action_id) else new_action_id()
@@ -107,12 +108,13 @@ def labels_of(request: Request) -> dict[str, str]:
 
 
 def new_action_id() -> str:
-    """Returns an id that no other action has."""
+    """Returns a new random id."""
     return secrets.token_hex(8)
 
 
 def entry_of(request: Request, response: Response, process: str, now_ms: int, keeps_keys: bool) -> Entry:
-    """Returns the entry of a change that was answered."""
+    """Returns the log entry of an answered change. `process`: the name of this process. `keeps_keys`: the entry may
+    contain the key of messages."""
     labels = labels_of(request)
     return {
         "at_ms": now_ms,
@@ -131,7 +133,7 @@ def entry_of(request: Request, response: Response, process: str, now_ms: int, ke
 def merged_actions(answers: Sequence[Mapping[str, Any]], limit: int) -> list[Entry]:
     """Returns the newest entries of several processes, the newest first.
 
-    A forwarded action appears once. An action of a command has one entry for each process that the command called.
+    A forwarded action has one entry. An action of a command has one entry for each process that the command called.
     """
     parts: dict[str, dict[str, Entry]] = {}
     received: dict[str, Entry] = {}
@@ -149,7 +151,7 @@ def merged_actions(answers: Sequence[Mapping[str, Any]], limit: int) -> list[Ent
 
 
 def without_keys(entry: Entry) -> Entry:
-    """Returns the entry as it is shown without payloads."""
+    """Returns the entry without the key of messages, for an answer without payloads."""
     fields = entry.get("asked")
     if not isinstance(fields, dict) or _KEY not in fields:
         return entry
@@ -158,7 +160,7 @@ def without_keys(entry: Entry) -> Entry:
 
 
 def _actor(header: str) -> str | None:
-    """Returns the name in a percent-encoded header, in one line of bounded length."""
+    """Returns the name in a percent-encoded header, as one line of bounded length; None if it is empty."""
     name = "".join(char for char in unquote(header) if char.isprintable()).strip()
     return name[: limits.ACTOR_LENGTH_MAX] or None
 

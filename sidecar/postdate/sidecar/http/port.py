@@ -1,10 +1,10 @@
-"""The ports of a process: binds their sockets, and determines the address at which other processes reach it.
+"""Binds the sockets of a process's ports, and determines the address at which other processes reach the process.
 
 The socket is bound before the process joins its group. The process appends its address to the client id of its group
 consumer only if it owns the port; otherwise other processes would query the program that uses the port.
 
-Thread rule: no state but the socket. The main thread calls `claim`. The thread of the server calls `listen` if the port
-was in use. `advertised_address` is pure, except for one query to the routing table of the system.
+Thread rule: the module has no state. The main thread calls `claim` and `claim_probes`. The thread of the server calls
+`listen` if the port was in use. Any thread may call `advertised_address`, which may look up host names and routes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 def claim(http: HttpConfig) -> socket.socket | None:
     """Returns the listening socket; None if no port is configured. If the port is in use, logs a warning and returns
-    None. Raises ConfigError if the address does not belong to this machine."""
+    None. Raises ConfigError if the socket cannot be bound for another reason, such as an address of another machine."""
     if not http.port:
         return None
     bound = listen(http.host, http.port)
@@ -49,7 +49,7 @@ def claim_probes(http: HttpConfig) -> socket.socket | None:
 
 
 def listen(host: str, port: int) -> socket.socket | None:
-    """Returns the listening socket, or None if the port is in use. Raises ConfigError as `claim`."""
+    """Returns the listening socket; None if the port is in use. Raises ConfigError as `claim` does."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)
@@ -60,10 +60,10 @@ def listen(host: str, port: int) -> socket.socket | None:
 
 
 def advertised_address(config: Config) -> str:
-    """Returns HOST:PORT of this process for other processes; empty if it serves no port.
+    """Returns HOST:PORT of this process for other processes; empty if `http.port` is 0.
 
     The host is `http.advertise` if set, otherwise `http.host`. If the host is a wildcard address, the result has the
-    local address of the route to Kafka instead, since every group member can reach Kafka.
+    local address of the route to Kafka instead, or the host name of the machine if there is no route.
     """
     http = config.http
     if not http.port:
@@ -82,7 +82,8 @@ def _is_wildcard(host: str) -> bool:
 
 
 def _route_to(servers: str) -> str:
-    """Returns the local address of the route to the first server of a list that has a route; empty if none has."""
+    """Returns the local address of the route to the first server in a list that has one; empty if no server has a
+    route."""
     for server in servers.split(","):
         host, _, port = server.strip().rpartition(":")
         with suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The data of the running process that the HTTP port shows, and its liveness and readiness.
+"""The data of the running process that the HTTP port shows, and the liveness and readiness of the process.
 
 Thread rule: any thread may use this module, which only reads the data of other threads.
 """
@@ -26,7 +26,9 @@ from postdate.sidecar.states import DELIVERING, State
 
 @dataclass(frozen=True)
 class ProcessState:
-    """The poll loop with its shards, and the counts of every shard that the process has ever held."""
+    """The parts of a process that its ports use. `poller`: the poll loop with its shards. `counts`: the counts of every
+    shard that the process has ever held. `retentions`: the retention of each request topic, in ms; -1: unlimited.
+    `traces`: None if the process makes no spans."""
 
     config: Config
     poller: Poller
@@ -42,16 +44,16 @@ class ProcessState:
 
     @cached_property
     def controls(self) -> ReusedProducer:
-        """Produces the controls that are requested over HTTP."""
+        """The producer of the controls that are requested over HTTP."""
         return ReusedProducer(self.kafka)
 
     def shards(self) -> list[tuple[Partition, ShardThread]]:
-        """Returns the shards that this process holds now, by topic and partition."""
+        """Returns the shards that this process holds now, in order of topic and partition."""
         return sorted(self.poller.shards.items())
 
 
 def not_alive(process: ProcessState) -> str:
-    """Returns the reason to restart the process; empty while it is alive."""
+    """Returns the reason to restart the process; empty while the process is alive."""
     now = time.monotonic()
     silent_s = now - process.poller.turned_at
     if silent_s > POLL_SILENCE_S_MAX:
@@ -65,11 +67,11 @@ def not_alive(process: ProcessState) -> str:
 
 
 def not_ready(process: ProcessState) -> list[str]:
-    """Returns the reasons why the process is not ready, one sentence each; empty if it is ready.
+    """Returns the reasons why the process is not ready, one line each; empty if it is ready.
 
     A process without shards is ready, since the group may have assigned all shards to other members. A process that
     waits until the members of another group protocol have stopped is ready too: a rolling restart stops the next
-    process only when this one is ready. A HALTED shard does not make a process unready: it would halt in another
+    process only when this one is ready. A HALTED shard does not make a process unready: the shard would halt in another
     process too, and needs an operator.
     """
     reasons = []
@@ -103,8 +105,8 @@ def not_ready(process: ProcessState) -> list[str]:
 
 
 def remarks(process: ProcessState) -> list[str]:
-    """Returns remarks for the operator of a ready process: that it stands by, each shard that does not deliver
-    everything, and the reasons."""
+    """Returns remarks for the operator, which do not affect readiness: why the process stands by, why shards do not
+    deliver, and what is held."""
     lines = [f"this process stands by: {process.poller.stands_by}"] if process.poller.stands_by else []
     for part, thread in process.shards():
         shard = thread.shard

@@ -1,17 +1,20 @@
 """The access rules of the API.
 
-- Metrics and probes are open to every client that reaches the port. They contain no payloads, ids or keys.
-- Queries of pending messages are open to every client of a loopback port. On other ports they need the token.
+- Metrics, probes, the page and the description of the API are open to every client that reaches the port. They contain
+  no payloads, ids or keys.
+- Queries are open to every client of a loopback port. On other ports they need the token.
 - Changes need the token on every port.
 
-A user or a program sends the token; another process signs its request with it (`signing`).
+A client sends the token to an address that its user has named. A client that found the address through the consumer
+group signs the request with the token instead (`signing`).
 
-The process reads the token file for each request, so the token can be replaced while the process runs.
+The process reads the token file for each request that needs the token, so the token can be replaced while the process
+runs.
 
-The port answers only to its own host names (`Hosts`), on every path. Otherwise the owner of a web page could let its
-host name resolve to an address of this network (DNS rebinding), and read the port through the browser of a local user.
-If the host name is an address, this attack is impossible: the browser sends the requests to the server from which the
-page came. So addresses are allowed: the probes of Kubernetes and the scrapes of Prometheus use them.
+The port answers only to its own host names (`Hosts`), on every path. Otherwise the owner of a web page could let the
+host name of the page resolve to an address of this network (DNS rebinding), and read the port through the browser of a
+local user. If the host name is an address, this attack is impossible: the browser sends the requests to the server from
+which the page came. So addresses are allowed: the probes of Kubernetes and the scrapes of Prometheus use them.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^:@\[\]]+?)\.?)(?::[0-9]*)?")
 
 
 class Refused(Exception):
-    """Refuses the request with `status` and this message."""
+    """A refused request. `status`: the HTTP status of the answer; the text is its message."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
@@ -41,7 +44,7 @@ class Refused(Exception):
 
 
 def is_loopback(host: str) -> bool:
-    """True if an address, or `localhost`, can be reached only from this machine."""
+    """True if `host` is a loopback address or `localhost`, so that only this machine can reach it."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -81,7 +84,7 @@ class Hosts:
 
 
 class Access:
-    """The rules of one configuration."""
+    """The access rules of one configuration. `own_address`: the address that the process advertises."""
 
     def __init__(self, config: HttpConfig, own_address: str) -> None:
         self._token_file = config.token_file
@@ -89,7 +92,8 @@ class Access:
         self._local = is_loopback(config.host)
 
     def may_read(self, request: Request, body: bytes) -> None:
-        """Raises Refused if the request needs the token and has none."""
+        """Raises Refused if the request needs the token and does not prove that the client has it. `body`: as for
+        `may_change`."""
         if not self._local:
             self.may_change(request, body)
 

@@ -1,13 +1,13 @@
-"""Signs requests between processes with the token of the API. The token itself is not sent.
+"""Signs requests to the processes of a consumer group with the token of the API. The token itself is not sent.
 
 The members of the consumer group advertise their addresses, and any client that may join the group may advertise any
-address. Therefore a process sends no bearer token to such an address, but `Authorization: Postdate-HMAC-SHA256
+address. Therefore a request to such an address has no bearer token, but `Authorization: Postdate-HMAC-SHA256
 TIME:NONCE:SIGNATURE`. The signature covers the method, the address of the receiver, the path with the query, the time,
 the nonce and the body. It does not contain the token, expires after SIGNATURE_MS_MAX, and is valid only for its
-receiver. Until then, a signed query is accepted any number of times. A signed change is accepted only once, since the
-receiver remembers its nonce, and only if it was signed after the receiver started.
+receiver. Until it expires, a signed query is accepted any number of times. A signed change is accepted only once, since
+the receiver remembers its nonce, and only if it was signed after the receiver started.
 
-Thread rule: `signed` is pure; a `Signatures` belongs to the event loop of the server.
+Thread rule: any thread may call `signed`; a `Signatures` belongs to the event loop of the server.
 Source of the idea: the request signatures of AWS (SigV4) and RFC 9421.
 """
 
@@ -29,11 +29,12 @@ _CREDENTIALS = re.compile(r"(\d{1,15}):([0-9a-f]{32}):([0-9a-f]{64})")
 
 
 class BadSignature(Exception):
-    """The signature does not allow the request; the text gives the reason."""
+    """The signature of a request is invalid, or was used before; the text gives the reason."""
 
 
 class NoncesFull(Exception):
-    """More than NONCES_MAX changes arrived while their signatures were valid."""
+    """The receiver remembers NONCES_MAX changes already, and accepts no further one until it may forget some of
+    them."""
 
 
 def wall_ms() -> int:
@@ -49,22 +50,23 @@ def signed(token: str, method: str, address: str, target: str, body: bytes) -> s
 
 
 def is_signed(header: str) -> bool:
-    """True if an Authorization header holds a signature."""
+    """True if an Authorization header has the scheme of signatures."""
     return header.partition(" ")[0].lower() == SCHEME.lower()
 
 
 class Signatures:
-    """Verifies signatures in one process. `own_address`: the address that it advertises."""
+    """The verifier of signatures in one process. `own_address`: the address that the process advertises."""
 
     def __init__(self, own_address: str, now_ms: Callable[[], int] = wall_ms) -> None:
         self._own_address = own_address
         self._now_ms = now_ms
         self._started_ms = now_ms()
         self._new_until_s = time.monotonic() + 2 * SIGNATURE_MS_MAX / 1_000
-        self._nonces: dict[str, int] = {}  # the nonce of each change, and when its signature expires; oldest first
+        self._nonces: dict[str, int] = {}  # by nonce of a change: the time until which it is remembered, epoch ms
 
     def check(self, token: bytes, header: str, method: str, target: str, body: bytes) -> None:
-        """Raises BadSignature if the header is not a valid signature of this request, and NoncesFull."""
+        """Verifies a signature, and remembers the nonce of a change. Raises BadSignature if the header is not a valid
+        signature of this request, or if the change was accepted before. Raises NoncesFull."""
         match = _CREDENTIALS.fullmatch(header.partition(" ")[2].strip())
         if match is None:
             raise BadSignature(f"the signature does not have the form {SCHEME} TIME:NONCE:SIGNATURE")
@@ -78,7 +80,8 @@ class Signatures:
             apart = format_duration(abs(now_ms - int(time_ms)))
             raise BadSignature(f"the time of the signature is {apart} off: do the clocks of the machines agree?")
         if method != "GET":
-            # The nonces of an earlier process are lost. After this time, all signatures that it accepted have expired.
+            # The nonces that an earlier process remembered are lost. At `_new_until_s`, all signatures that it may have
+            # accepted have expired.
             if int(time_ms) < self._started_ms and time.monotonic() < self._new_until_s:
                 raise BadSignature("the change was signed before this process started; try again")
             self._remember(nonce, now_ms)
@@ -90,7 +93,7 @@ class Signatures:
             raise BadSignature("this change was already accepted")
         if len(self._nonces) >= NONCES_MAX:
             raise NoncesFull(f"{NONCES_MAX} changes came within {format_duration(2 * SIGNATURE_MS_MAX)}; try again")
-        self._nonces[nonce] = now_ms + 2 * SIGNATURE_MS_MAX  # its time may be as far in the future as in the past
+        self._nonces[nonce] = now_ms + 2 * SIGNATURE_MS_MAX  # `time_ms` may be SIGNATURE_MS_MAX ahead
 
 
 def _signature(token: bytes, body: bytes, *fields: str) -> str:

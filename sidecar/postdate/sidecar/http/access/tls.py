@@ -20,7 +20,7 @@ from postdate.sidecar.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
-#: Inode, time and size of both files; None if one is missing.
+#: Inode, modification time and size of both files; None if one of them is missing.
 _Stamp = tuple[tuple[int, int, int], ...] | None
 
 
@@ -35,7 +35,7 @@ class PortCertificate:
 
     @classmethod
     def of(cls, http: HttpConfig) -> PortCertificate | None:
-        """Returns the certificate of a configuration; None: the port speaks plain HTTP. Raises ConfigError."""
+        """Returns the certificate of a configuration; None if the port uses plain HTTP. Raises ConfigError."""
         if http.tls_cert_file is None or http.tls_key_file is None:
             return None
         return cls(http.tls_cert_file, http.tls_key_file)
@@ -77,7 +77,7 @@ def client_context(ca_file: Path | None) -> ssl.SSLContext:
 
 
 def require_tls(http: HttpConfig) -> None:
-    """Raises ConfigError if the configured TLS of the port does not work now."""
+    """Raises ConfigError if the TLS settings of the port contradict each other, or if their files are unusable."""
     if http.tls_ca_file is None:
         PortCertificate.of(http)
         return

@@ -31,9 +31,9 @@ class NotKnown(TransientError):
 
 class Api:
     """The API of one process. `timeout_s`: the longest wait for an answer. `signs`: each request is signed with the
-    token, which is not sent, since only the group vouches for the address. `ca_file`: the CAs that verify an https URL;
-    None: the CAs of the system. The file is read for each request, so that it can be replaced. `labels`: headers of
-    each request, which the signature does not cover."""
+    token, and the token itself is not sent, since only the group vouches for the address. `ca_file`: the CAs that
+    verify an https URL; None: the CAs of the system. The file is read for each request, so that it can be replaced.
+    `labels`: headers of each request, which the signature does not cover."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Api:
         ca_file: Path | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> None:
-        """Raises ConfigError: not an http or https URL."""
+        """Raises ConfigError if `url` is not an http or https URL with a host."""
         try:
             parts = urlsplit(url)
             is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -62,11 +62,12 @@ class Api:
         self._timeout_s = timeout_s
 
     def get(self, path: str, query: Query = ()) -> dict[str, Any]:
-        """Returns the answer. Raises NotKnown, ConfigError (invalid request or token), TransientError."""
+        """Returns the answer. Raises NotKnown for the status 404, ConfigError for an invalid request or token, and
+        TransientError if the process does not answer or reports a fault."""
         return self._ask("GET", path + (f"?{urlencode(query)}" if query else ""), None)
 
     def post(self, path: str, query: Query, body: bytes) -> dict[str, Any]:
-        """Sends a change and returns the answer. Raises as `get`."""
+        """Sends a change and returns the answer. Raises as `get` does."""
         return self._ask("POST", path + (f"?{urlencode(query)}" if query else ""), body)
 
     def _ask(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 """Queries all processes of a deployment concurrently, and merges their answers.
 
-Each process answers for the shards that it holds. The requests are signed with the user's token. The token itself is
-not sent, since only the group vouches for the addresses. The requests have `scope=process`, so a process does not
-forward them. A process without an answer, or with an answer that cannot be merged, is no error as long as another
-process answers: its shards are listed in `not_asked`, as are shards without a process.
+Each process answers for the shards that it holds. Requests to an address from the group are signed with the user's
+token. The token itself is not sent to it, since only the group vouches for the address. Requests to several processes
+have `scope=process`, so that no process forwards them. If a process found through the group does not answer, or its
+answer cannot be merged, this is no error as long as another process answers: `not_asked` lists the shards of the silent
+process, and shards without a process.
 
-Thread rule: a `Deployment` belongs to one thread; it queries each process on a separate thread, up to a bound.
+Thread rule: a `Deployment` belongs to one thread; it queries the processes on at most PEERS_AT_ONCE_MAX other threads.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ _SHARED_ADDRESS = "it has just received it, or another member of the group adver
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """One process. `api`: None if the process serves no port, or if it is the querying process. `parts`: its shards
-    according to the group. `is_self`: it advertises the address of the querying process, as another member may do by
-    mistake."""
+    """One process. `api`: None if the process serves no port, advertises an unusable address, or is the querying
+    process. `parts`: its shards according to the group. `is_self`: it advertises the address of the querying process,
+    as another member may do by mistake."""
 
     name: str
     api: Api | None
@@ -71,9 +72,9 @@ def peers_of(
     own_address: str = "",
     labels: Mapping[str, str] | None = None,
 ) -> list[Peer]:
-    """Returns the processes of the members of a group, by address, at most PEERS_MAX. The process at `own_address` has
-    no API. Each member without a port is a separate process. `http`: the settings of TLS. `labels`: headers of each
-    request."""
+    """Returns the processes of the members of a group, at most PEERS_MAX. Members with the same address are one
+    process; each member without a port is a separate process. The process at `own_address` has no API. `http`: the
+    settings of TLS. `labels`: headers of each request."""
     by_address: dict[str, set[Partition]] = {}
     peers = []
     for member in members:
@@ -98,7 +99,7 @@ def _api(address: str, token: str, http: HttpConfig, labels: Mapping[str, str] |
 
 
 class Deployment:
-    """Several processes. `expected`: the shards for which a process should answer. `strict`: the user named each
+    """The processes to query. `expected`: the shards for which a process should answer. `strict`: the user named each
     process, so every one must answer. `alone`: each process answers only for its own shards."""
 
     def __init__(
@@ -109,12 +110,13 @@ class Deployment:
         self._strict = strict
         self._scope = (_ALONE,) if alone else ()
         self.not_asked: list[JsonObject] = []
-        """The shards without an answer in the last query."""
+        """The shards without an answer in the last query of shards; after `entries`, those missing on any page."""
 
     def page(self, query: Query, own: Sequence[JsonObject] = ()) -> JsonObject:
-        """Returns a page of pending messages, in order over all processes. `own`: the answer of the querying process.
+        """Returns a page of pending messages, in order over all processes. `own`: the answer of the querying process,
+        if it has answered for its own shards.
 
-        Raises TransientError, ConfigError: no process has answered, or a process that the user named has not.
+        Raises TransientError or ConfigError if no process answers, or if a process that the user named does not answer.
         """
         filters = dict(query)
         limit = int(filters.get("limit", PAGE_ENTRIES_DEFAULT))
@@ -127,17 +129,18 @@ class Deployment:
         return self._whole(merge(answers), answers, faults, query)
 
     def count(self, query: Query, own: Sequence[JsonObject] = ()) -> JsonObject:
-        """Returns the counts of all processes, added up. As `page`."""
+        """Returns the counts of all processes, added up. `own` and errors are as for `page`."""
         answers, faults = self._ask("/api/v1/pending/count", query, merged_count, own)
         return self._whole(merged_count(answers), answers, faults, query)
 
     def selected(self, query: Query, own: Sequence[JsonObject] = ()) -> JsonObject:
-        """Returns the selected messages of all processes, by shard and target. As `page`."""
+        """Returns the numbers of selected messages of all processes, by shard and target. `own` and errors are as for
+        `page`."""
         answers, faults = self._ask("/api/v1/pending/selected", query, merged_selected, own)
         return self._whole(merged_selected(answers), answers, faults, query)
 
     def overview(self, own: Sequence[JsonObject] = ()) -> JsonObject:
-        """Returns the state of every shard. As `page`."""
+        """Returns the state of every shard. `own` and errors are as for `page`."""
 
         def merge(answers: list[JsonObject]) -> JsonObject:
             return {"at_ms": max(int(answer["at_ms"]) for answer in answers), "shards": shards_of(answers)}
@@ -147,7 +150,7 @@ class Deployment:
 
     def change(self, path: str, body: object, shards: Query, own: Sequence[JsonObject] = ()) -> JsonObject:
         """Sends a change of shards to every process, and merges the results. `shards`: the parameters `topic` and
-        `partition`, if the change is not for all shards. As `page`."""
+        `partition`, if the change is not for all shards. `own` and errors are as for `page`."""
 
         def merge(answers: list[JsonObject]) -> JsonObject:
             return {"shards": shards_of(answers)}
@@ -156,8 +159,8 @@ class Deployment:
         return self._whole(merge(answers), answers, faults, shards)
 
     def actions(self, query: Query, own: Sequence[JsonObject] = ()) -> JsonObject:
-        """Returns the newest changes that were requested from any process. `not_asked`: the processes without an
-        answer. Raises as `page`."""
+        """Returns the newest changes that were requested from any process. In the result, `not_asked` lists the
+        processes that do not answer. `own` and errors are as for `page`."""
         limit = int(dict(query).get("limit", PAGE_ENTRIES_DEFAULT))
 
         def merge(answers: list[JsonObject]) -> JsonObject:
@@ -168,7 +171,8 @@ class Deployment:
         return {"actions": merge(answers)["actions"], "not_asked": silent}
 
     def drain(self) -> JsonObject:
-        """Makes the named process hand over its shards. Raises ConfigError unless exactly one process is named."""
+        """Makes the named process hand over its shards. Raises ConfigError unless exactly one process is named, and as
+        `Api.post` does."""
         apis = [peer.api for peer in self._peers if peer.api is not None]
         if not self._strict or len(apis) != 1:
             raise ConfigError("name the process to drain: one --url")
@@ -177,7 +181,9 @@ class Deployment:
     def history(self, origin: str, query: Query) -> JsonObject:
         """Returns the history of a request. Queries the process that holds its shard first, then all others.
 
-        Raises NotKnown if none has a record of it, TransientError if the holder does not answer; otherwise as `page`.
+        Raises NotKnown if all processes answer and none has a record of it. If no process returns the history, raises
+        TransientError if a process does not answer, or if no reachable process holds the shard. If the user named each
+        process, raises the error of the process instead.
         """
         topic, index, _ = parse_origin(origin.encode())
         part = Partition(topic, index)
@@ -202,13 +208,13 @@ class Deployment:
         raise NotKnown(f"no record of a request {origin}")
 
     def entries(self, query: Query, entries_max: int) -> Iterator[JsonObject]:
-        """Yields the pending messages in order, page after page, at most `entries_max`. Raises as `page`."""
+        """Yields the pending messages in order, page after page, at most `entries_max`. Raises as `page` does."""
         limit = min(entries_max, PAGE_ENTRIES_MAX)
         named = any(name in ("id", "origin") for name, _ in query)
         limited = [*query] if named else [*query, ("limit", str(limit))]
         cursor: list[tuple[str, str]] = []
         remaining = entries_max
-        # The shards that are missing on any page so far: their entries may belong before entries already returned.
+        # The shards that are missing on any page so far: their entries may belong before entries already yielded.
         unanswered: dict[Partition, JsonObject] = {}
         while True:
             shown = self.page([*limited, *cursor])
@@ -234,7 +240,8 @@ class Deployment:
     def _whole(
         self, merged: JsonObject, answers: list[JsonObject], faults: dict[str, PostdateError], query: Query
     ) -> JsonObject:
-        """Returns the answer with `not_asked`: the shards for which no process has answered."""
+        """Returns the answer with `not_asked`: the expected shards for which no process has answered. Also stores them
+        in `self.not_asked`."""
         unanswered = unanswered_of(answers)
         accounted = {(shard["topic"], shard["partition"]) for shard in shards_of(answers)} | set(unanswered)
         holders = {part: peer for peer in self._peers for part in peer.parts}
@@ -248,7 +255,8 @@ class Deployment:
 
 
 def _checked(name: str, result: Any, merge: Merge) -> Any:
-    """Returns the answer of a process; if it is malformed and cannot be merged, an error instead."""
+    """Returns the answer or the error of a process. If an answer is malformed and cannot be merged, returns an error
+    instead."""
     try:
         if isinstance(result, dict):
             merge([result])
@@ -259,7 +267,7 @@ def _checked(name: str, result: Any, merge: Merge) -> Any:
 
 
 def _missing(part: Partition, holder: Peer | None, faults: dict[str, PostdateError]) -> JsonObject:
-    """Returns a shard for which no process has answered, and the reason."""
+    """Returns the item of `not_asked` for a shard for which no process has answered: its name, state and reason."""
     item: JsonObject = {"topic": part.topic, "partition": part.index, "state": "UNKNOWN"}
     if holder is None:
         return {**item, "state": "UNASSIGNED", "why": "no other member of the group holds it now"}
@@ -275,8 +283,8 @@ PeerRequest = tuple[Peer, str, Query, bytes | None]
 def _at_once(requests: Sequence[PeerRequest]) -> dict[str, Any]:
     """Returns the answer or the error of each process with a port, by name, in the given order.
 
-    Queries at most PEERS_AT_ONCE_MAX processes at a time, and all of them within MERGED_TIMEOUT_S. The threads are
-    daemons, so a thread that waits for a dead process does not prevent the exit of this process.
+    Queries at most PEERS_AT_ONCE_MAX processes at a time, and waits at most MERGED_TIMEOUT_S for all of them. The
+    threads are daemons, so a thread that waits for a dead process does not prevent the exit of this process.
     """
     waiting: queue.SimpleQueue[PeerRequest] = queue.SimpleQueue()
     sendable = [request for request in requests if request[0].api is not None]

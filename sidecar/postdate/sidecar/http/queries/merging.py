@@ -1,8 +1,8 @@
 """Merges the answers of several processes, each for the shards that it holds.
 
-While a partition is handed over, two processes may answer for one shard, or none. So each entry appears once, each
-shard is counted once, and shards without an answer are listed. All pages have the same order: due time, then request
-offset, then partition. So every process understands the cursor of a merged page.
+While a partition is handed over, two processes may answer for one shard, or none. The merged answer contains each entry
+once, counts each shard once, and lists the shards without an answer. All pages have the order of `pending`, so every
+process understands the cursor of a merged page.
 
 Thread rule: pure.
 """
@@ -21,10 +21,11 @@ from postdate.wire.origins import parse_origin
 
 
 def merged_page(answers: Sequence[JsonObject], limit: int) -> JsonObject:
-    """Returns the first `limit` entries of the pages of several processes, which begin at the same cursor."""
+    """Returns the merged page of the pages of several processes, which begin at the same cursor: at most `limit`
+    entries, and the cursor of the next page."""
     places = {_place(entry): entry for answer in answers for entry in answer["entries"]}
     cursors = [PageCursor.decode(answer["cursor"]) for answer in answers if answer["cursor"] is not None]
-    bound = min(cursors, default=None)  # the first end of a page: beyond it, entries may be missing
+    bound = min(cursors, default=None)  # the least end of a page: beyond it, entries may be missing
     shown = sorted(place for place in places if bound is None or place <= bound)
     if len(shown) > limit:
         shown = shown[:limit]
@@ -34,13 +35,13 @@ def merged_page(answers: Sequence[JsonObject], limit: int) -> JsonObject:
 
 
 def merged_named(answers: Sequence[JsonObject]) -> JsonObject:
-    """Returns all pending entries with one id or origin, without a limit since they are few."""
+    """Returns all pending entries with one id or origin. They are few, so there is no limit."""
     places = {_place(entry): entry for answer in answers for entry in answer["entries"]}
     return {"entries": [places[place] for place in sorted(places)], "cursor": None, "shards": shards_of(answers)}
 
 
 def merged_count(answers: Sequence[JsonObject]) -> JsonObject:
-    """Returns the sum over the shards of several processes."""
+    """Returns the sum of the counts of the shards of several processes."""
     shards = shards_of(answers)
     total: JsonObject = {
         "count": sum(shard["count"] for shard in shards),
@@ -52,7 +53,7 @@ def merged_count(answers: Sequence[JsonObject]) -> JsonObject:
 
 
 def merged_selected(answers: Sequence[JsonObject]) -> JsonObject:
-    """Returns the selected messages in the shards of several processes, by target."""
+    """Returns the numbers of selected messages in the shards of several processes, by target."""
     shards = shards_of(answers)
     targets: Counter[str] = Counter()
     for shard in shards:
@@ -62,7 +63,7 @@ def merged_selected(answers: Sequence[JsonObject]) -> JsonObject:
 
 
 def shards_of(answers: Iterable[JsonObject]) -> list[JsonObject]:
-    """Returns the first reported state of each shard, in the order of their names."""
+    """Returns the first item of each shard in the answers, in order of topic and partition."""
     shards: dict[Partition, JsonObject] = {}
     for answer in answers:
         for shard in answer["shards"]:
@@ -77,7 +78,7 @@ def unanswered_of(answers: Sequence[JsonObject]) -> dict[Partition, JsonObject]:
 
 
 def part_of(shard: JsonObject) -> Partition:
-    """Returns the shard that an item of an answer names. Raises TypeError, KeyError if there is none."""
+    """Returns the shard that an item of an answer names. Raises TypeError or KeyError if the item names none."""
     topic, index = shard["topic"], shard["partition"]
     if not isinstance(topic, str) or not isinstance(index, int):
         raise TypeError("a shard is named by a text and a number")

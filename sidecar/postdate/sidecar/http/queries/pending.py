@@ -1,11 +1,11 @@
 """Pages and counts of pending messages, from the timer indexes of the shards of this process.
 
-An index belongs to the thread of its shard, which answers in slices (`index_queries`). A slice is one bounded scan; all
-other work happens in this module. Between two slices the shard dispatches due entries.
+An index belongs to the thread of its shard, which answers in slices (`index_queries`). A slice is one bounded scan; the
+calling thread does all other work. Between two slices the shard dispatches due entries.
 
-The entries of a page are ordered by due time, then request offset, over all shards. The cursor is the key of the last
-returned or examined entry. The next page continues there, even if entries have ended or arrived meanwhile. A message
-that is rescheduled meanwhile may appear twice or not at all.
+The entries of a page are ordered over all shards: by due time, then request offset, then shard. Parked entries are
+ordered by target first. The cursor names the last returned or examined entry. The next page continues there, even if
+entries have ended or arrived meanwhile. A message that is rescheduled meanwhile may appear twice or not at all.
 
 Thread rule: any thread but a shard's.
 """
@@ -36,7 +36,7 @@ from postdate.wire.schedules.words import describe
 T = TypeVar("T")
 
 WAITING, PARKED, ENDING = "waiting", "parked", "ending"
-"""The state of an entry: it waits for its due time; it is parked; it ends with the next transaction."""
+"""The states of an entry: it waits for its due time, is parked, or ends with the next transaction."""
 
 
 class QueryableShard(Protocol):
@@ -56,8 +56,9 @@ class BadQuery(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PendingFilters:
-    """Selects entries: due in [from_ms, until_ms), for one of `targets` (empty: any), waiting or parked, with an id
-    that begins with `id_prefix`, and with this key (None: any). `recurring`: only recurring schedules."""
+    """Selects entries: due in [from_ms, until_ms), for one of `targets` (empty: any), in `state` (WAITING or PARKED),
+    with an id that begins with `id_prefix`, and with the message key `key` (None: any). `recurring`: only recurring
+    schedules."""
 
     from_ms: int = 1
     until_ms: int = DUE_MS_MAX
@@ -69,7 +70,7 @@ class PendingFilters:
 
     @property
     def needs_entries(self) -> bool:
-        """True if the key of an entry does not show whether the entry is selected."""
+        """True if the index key of an entry does not show whether the entry is selected."""
         return self.is_sparse or self.state == PARKED
 
     @property
@@ -90,7 +91,7 @@ class PendingFilters:
 
 
 class PageCursor(NamedTuple):
-    """A position between two entries: directly after this key of this shard."""
+    """A position between two entries: directly after this index key of this shard."""
 
     key: bytes
     part: Partition
@@ -124,9 +125,9 @@ class Page(NamedTuple):
 def page(
     shards: list[QueryableShard], filters: PendingFilters, after: PageCursor | None, limit: int, keep_payload: bool
 ) -> Page:
-    """Returns up to `limit` entries after `after`. A page may be short or empty and still have a cursor, since it
-    examines a bounded number of entries: at most PAGE_VISITED_MAX of each shard. Raises Unanswered. O(entries
-    examined)."""
+    """Returns up to `limit` entries after `after`. A page may be short or empty and still have a cursor, since the scan
+    of a shard ends after PAGE_VISITED_MAX entries, or after a bounded size of payloads. `keep_payload`: the entries
+    keep key, value and headers. Raises Unanswered. O(entries examined)."""
     found: list[Found] = []
     payload_max = limits.PAGE_PAYLOAD_BYTES_MAX // max(len(shards), 1)
     # The smallest last-examined key of the shards whose scan ended early; entries beyond it may be missing.
@@ -245,7 +246,8 @@ def _state(key: bytes, entry: Entry) -> str:
 
 
 def slices_of(shard: QueryableShard, filters: PendingFilters) -> Iterator[tuple[list[bytes], list[Entry]]]:
-    """Returns all keys and entries of a shard within the range of the filters, in slices. Raises Unanswered."""
+    """Returns the keys and entries of a shard, in slices: all parked entries, or the waiting ones within the times of
+    the filters. Raises Unanswered."""
     return _slices(shard, filters, _first(filters))
 
 
@@ -300,7 +302,7 @@ def _scan_parked(index: TimerIndex, start: bytes, most: int) -> tuple[list[bytes
 
 
 def _before(start: bytes) -> bytes:
-    """Returns the exclusive bound of a scan that includes `start`, which may be a key with a trailing 0 byte."""
+    """Returns the exclusive lower bound of a scan that includes `start`, which may be a key with a trailing 0 byte."""
     if len(start) > ENTRY_KEY_SIZE_BYTES:
         return start[:ENTRY_KEY_SIZE_BYTES]
     return (int.from_bytes(start, "big") - 1).to_bytes(ENTRY_KEY_SIZE_BYTES, "big")
@@ -358,8 +360,8 @@ def _count_keys(shard: QueryableShard, filters: PendingFilters) -> tuple[int, bo
 
 
 def _read(index: TimerIndex, offset: int, key: bytes) -> tuple[bytes, bytes | None]:
-    """Returns the present key and the encoded entry of a request. `key` may be out of date: `ids` keeps the key from
-    before the entry was parked."""
+    """Returns the present key and the encoded entry of a request. `key` may be out of date: the timer log's table of
+    ids keeps the key from before the entry was parked."""
     place = index.timer_log.find(offset) or key
     return place, index.timer_log.entry(place) if len(place) == ENTRY_KEY_SIZE_BYTES else index.timer_log.parked(place)
 

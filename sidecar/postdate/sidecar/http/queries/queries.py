@@ -1,6 +1,6 @@
-"""Parses the parameters of a query, and selects its shards.
+"""Parses the parameters of a query and the fields of a body, and selects the shards of a query.
 
-Thread rule: pure, except for `shards_of`, which reads the process.
+Thread rule: any thread but a shard's, since `HeldShard.query` waits for the thread of the shard.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 DEPLOYMENT = "deployment"
 
-# The largest partition number: Kafka has 32 bits for it.
+# The digits of the largest partition number, which has 32 bits in Kafka.
 _DIGITS_MAX = 10
 
 _TIMES = ("from", "until")
@@ -42,20 +42,22 @@ class HeldShard:
     thread: ShardThread
 
     def query(self, query: Callable[[TimerIndex], T]) -> T:
-        """As `QueryableShard.query`."""
+        """Implements `QueryableShard.query`."""
         thread = self.thread
         return thread.shard.ctx.index_queries.query(query, thread.inbox.wake, limits.ANSWER_TIMEOUT_S)
 
 
 def known(query: QueryParams, *names: str) -> None:
-    """Raises BadQuery for an unknown parameter, since a query without its mistyped filter would select everything."""
+    """Raises BadQuery for a parameter that is neither one of `names` nor the scope: a query would select too much if a
+    mistyped filter were ignored."""
     unknown = sorted(set(query) - {*names, SCOPE})
     if unknown:
         raise BadQuery(f"unknown parameter {unknown[0]}; known: {', '.join(names)}")
 
 
 def body_of(body: object, *names: str) -> dict[str, Any]:
-    """Returns the JSON object of a body. Raises BadQuery for another value, and for an unknown field."""
+    """Returns the JSON object of a body. Raises BadQuery if the body is no object, or has a field that is not one of
+    `names`."""
     if not isinstance(body, dict):
         raise BadQuery("the body must be a JSON object")
     unknown = sorted(set(body) - {*names})
@@ -129,7 +131,7 @@ def filters_of(query: QueryParams) -> PendingFilters:
 
 
 def number_of(query: QueryParams, name: str, default: int, most: int) -> int:
-    """Returns a whole number from 1 to `most`. Raises BadQuery."""
+    """Returns a parameter that is a whole number from 1 to `most`; `default` if it is absent. Raises BadQuery."""
     text = query.get(name)
     if text is None:
         return default

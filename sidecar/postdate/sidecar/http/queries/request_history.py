@@ -1,8 +1,8 @@
 """The history of one request: the request, its present state, and its fates, from the logs.
 
-The timer index contains the pending entries. Entries that have ended are only in the dispatch log. The search of the
-dispatch log begins at the due time, where the fate is most likely, and is repeated from the time of acceptance. It is
-bounded, and reports whether it was complete.
+The timer index contains the pending entries. Entries that have ended are only in the dispatch log. The search for the
+fates of an ended message begins at its due time, where the final fate is most likely, and then covers the time from its
+acceptance. Each search is bounded, and reports whether it was complete.
 
 Thread rule: a thread of the HTTP server, with separate readers.
 """
@@ -57,7 +57,7 @@ _EARLIER_MS = 1_000  # the difference of the clocks of two brokers, and the time
 
 class SearchResult(NamedTuple):
     """The fates of a request in the dispatch log, and whether the search was complete. One event represents all extra
-    deliveries by the same control, since a backfill may have thousands."""
+    deliveries by the same control with the same fate, since a backfill may have thousands."""
 
     events: list[dict[str, Any]]
     complete: bool
@@ -100,7 +100,8 @@ def request_history(process: ProcessState, shard: QueryableShard, offset: int, p
 
 
 def _request_record(process: ProcessState, part: Partition, offset: int) -> Record | None:
-    """Returns the request record; None if retention has deleted it, or if it was never committed."""
+    """Returns the request record; None if retention has deleted it, if it was never committed, or if it was not read
+    within FATE_SEARCH_S_MAX."""
     end = _end(process, part)
     reader = process.kafka.log_reader(part, offset, Isolation.READ_COMMITTED)
     deadline = time.monotonic() + limits.FATE_SEARCH_S_MAX
@@ -152,8 +153,8 @@ def _request_json(
 def _search(
     process: ProcessState, part: Partition, offset: int, record: Record | None, request: Request | None
 ) -> SearchResult:
-    """Returns the fates of a request. `request`: the parsed request if it has ended; the search then begins at its due
-    time."""
+    """Returns the fates of a request. `request`: the parsed request if it has ended; for a message, the search then
+    begins at its due time."""
     log = Partition(OwnTopics.of(part.topic).dispatch_log, part.index)
     accepted = _log_offset(process, log, record.timestamp_ms - _EARLIER_MS if record is not None else 0)
     if request is not None and request.action == Action.SCHEDULE and record is not None:
@@ -171,9 +172,10 @@ def _search(
 
 
 def _recent(process: ProcessState, part: Partition, offset: int, entry: Entry) -> SearchResult:
-    """Returns the latest fates of a recurring schedule, about as many as the next occurrences in an answer.
+    """Returns the latest fates of a recurring schedule, usually about twice OCCURRENCES_SHOWN.
 
-    The search begins before the first of these occurrences, by twice the time from the first to the last of them.
+    Let d be the time from the next occurrence to the one OCCURRENCES_SHOWN later. The search begins 2 d before the next
+    occurrence, or at the acceptance of the schedule if that is later or if fewer occurrences follow.
     """
     upcoming = next_occurrences(entry, limits.OCCURRENCES_SHOWN + 1)
     since_ms = entry.accepted_ms
@@ -242,7 +244,7 @@ def _merged_extra(event: dict[str, Any], extras: dict[tuple[str, str], dict[str,
 
 
 def _events(part: Partition, record: Record, offset: int) -> Iterator[dict[str, Any]]:
-    """Yields the fates of a request in one record of the dispatch log; empty for a record of another program."""
+    """Yields the fates of a request in one record of the dispatch log; none for a record of another program."""
     try:
         decoded = decode_record(record.value)
     except FormatError:

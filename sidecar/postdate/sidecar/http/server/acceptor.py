@@ -4,7 +4,7 @@ Starting a connection (a transport, a parser) costs ten times as much as accepti
 socket until its client has sent something. In each turn, every HTTP_TURN_S, HTTP_STARTS_MAX of the waiting connections
 start: the oldest of each address, then the second oldest of each, and so on. HTTP_PROBE_STARTS_MAX more are reserved
 for connections whose first bytes request a probe. If more than HTTP_WAITING_MAX connections wait, the oldest of the
-address with most connections is closed; probes of that address are closed last. So a client that opens thousands of
+address with the most of them is closed; probes of that address are closed last. So a client that opens thousands of
 connections a second displaces only its own, and costs the event loop little. With TLS, the first bytes of a probe look
 like those of any request, so the reserved starts do not apply.
 
@@ -165,7 +165,7 @@ class Acceptor:
         self._remove(oldest).close()
 
     def _expire(self) -> None:
-        """Closes the connections whose clients have sent nothing for too long."""
+        """Closes the connections that have waited for HTTP_REQUEST_S_MAX."""
         self._expiry = None
         until_s = self._loop.time() - HTTP_REQUEST_S_MAX
         for descriptor, waiting in list(self._waiting.items()):

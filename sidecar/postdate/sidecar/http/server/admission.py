@@ -1,8 +1,8 @@
-"""Checks every request before the application: first the host name, then the bounds of load.
+"""Checks every request before the application handles it: first the host name, then the bounds of load.
 
-A request with a foreign host name is answered with 421, on every path. A request beyond the bound of its address is
-answered with 429, and a request beyond the bound of the port with 503. The bounds do not apply to probes, so a probe is
-answered under any load.
+A request with a foreign host name is answered with 421, on every path. A request beyond the bound for one client
+address is answered with 429, and a request beyond the bound for the port with 503. The bounds do not apply to probes,
+so a probe is answered under any load.
 
 Thread rule: the event loop of the server.
 """
@@ -28,7 +28,7 @@ _FOREIGN_HOST: Final = JSONResponse(
 
 
 class AdmissionMiddleware:
-    """The checks, and the application behind them."""
+    """An ASGI application that checks requests, and passes the admitted ones to `app`."""
 
     def __init__(self, app: ASGIApp, hosts: Hosts) -> None:
         self._app = app

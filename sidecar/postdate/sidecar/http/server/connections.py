@@ -1,8 +1,8 @@
 """The connections of the HTTP port: their number, their deadlines, and their TLS.
 
-A connection starts with its first bytes (`acceptor`). From then on, and from each answer on, the client has
+A connection starts with its first bytes (`acceptor`). After the start, and after each answer, the client has
 HTTP_REQUEST_S_MAX to send a complete request, and then HTTP_ANSWER_S_MAX to receive the answer. If more than
-HTTP_CONNECTIONS_MAX are open, the port closes one that awaits no answer: the oldest of the address with most such
+HTTP_CONNECTIONS_MAX are open, the port closes one that awaits no answer: the oldest of the address with the most such
 connections. It closes a new connection only if all others await an answer. A client that opens thousands of connections
 displaces only its own, not a probe.
 
@@ -56,7 +56,8 @@ class BoundedConnection(H11Protocol):
         return self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Starts the deadline of the first request, closes a connection if there are too many, and begins TLS."""
+        """Starts the deadline of the first request, closes a connection if there are too many, and begins TLS if the
+        port has a certificate."""
         super().connection_made(transport)
         self._must_end_in(HTTP_REQUEST_S_MAX)
         if len(self.connections) > HTTP_CONNECTIONS_MAX:
@@ -87,7 +88,7 @@ class BoundedConnection(H11Protocol):
             self.data_received(early)
 
     def data_received(self, data: bytes) -> None:
-        """Parses the data, once the handshake is over."""
+        """Parses the data. During the TLS handshake, keeps them until the handshake is over."""
         if self._early is not None:
             self._early += data
             return
@@ -114,7 +115,7 @@ class BoundedConnection(H11Protocol):
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Answers 400 to data that is not HTTP. If another answer is already being sent, aborts the connection
+        """Answers 400 to data that is not HTTP. If an earlier request is still in progress, aborts the connection
         instead."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE) and self.is_idle:
             super().send_400_response(msg)
@@ -131,5 +132,5 @@ class BoundedConnection(H11Protocol):
         idle = [connection for connection in bounded if connection.is_idle]
         counts = Counter(connection.address for connection in idle)
         closed = max(idle, key=lambda connection: (counts[connection.address], -connection._opened_s), default=self)
-        self.connections.discard(closed)  # its transport reports the loss only in the next iteration
+        self.connections.discard(closed)  # the loop reports the loss only in its next iteration
         closed.transport.abort()

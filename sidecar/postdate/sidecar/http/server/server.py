@@ -1,8 +1,9 @@
 """The HTTP server of one port of a process, on a separate thread. Delivery never waits for it.
 
-If the port is in use, which `port` has logged, the process delivers without it, and the server retries the bind.
+If the port is in use, `port` has logged a warning. The process then delivers without the port, and the server retries
+the bind.
 
-Thread rule: `start` and `stop` from the main thread.
+Thread rule: the main thread calls `start` and `stop`.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class HttpServer:
         self._threads = process.http_threads
 
     def start(self) -> None:
-        """Starts the thread. If the port is in use, the thread waits until it is free, and then serves it."""
+        """Starts the thread. If the port is in use, the thread waits until the port is free, and then serves it."""
         self._thread.start()
         self._threads.append(self._thread)
 

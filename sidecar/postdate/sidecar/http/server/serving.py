@@ -1,6 +1,6 @@
-"""Serves HTTP while a process runs, on one port or two. A process without a port does not load the HTTP libraries.
+"""Serves HTTP while a process runs, on one port or two. A process without a port does not load the HTTP server.
 
-Thread rule: entered and left by the main thread.
+Thread rule: the main thread enters and leaves `serving`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from postdate.sidecar.http.process_state import ProcessState
 
 
 def check(http: HttpConfig) -> None:
-    """Raises ConfigError if the token or the certificate of this configuration cannot be read."""
+    """Raises ConfigError if the token or the TLS files of this configuration are unusable. Checks nothing if
+    `http.port` is 0."""
     if http.port:
         from postdate.sidecar.http.access.access import require_token
         from postdate.sidecar.http.access.tls import require_tls
@@ -26,8 +27,8 @@ def check(http: HttpConfig) -> None:
 
 @contextmanager
 def serving(process: ProcessState, bound: socket.socket | None) -> Iterator[None]:
-    """Serves while the block runs, on the configured ports. `bound`: the result of `port.claim`. Raises ConfigError if
-    the probe port cannot be used."""
+    """Serves the configured ports while the block runs. `bound`: the result of `port.claim`. Raises ConfigError as
+    `port.claim_probes` does, and if the certificate is unusable."""
     http = process.config.http
     if not http.port and not http.probe_port:
         yield
