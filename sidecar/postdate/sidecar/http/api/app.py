@@ -1,7 +1,7 @@
 """The HTTP application: metrics, probes, the API of pending messages, and the page.
 
-Probes run on the event loop and wait for nothing, so they answer even if everything else is busy. All other requests
-run on the threads of the server. Every answer of the API is JSON; an error is `{"error": "a sentence"}`.
+Probes run on the event loop and wait for nothing, so they answer even if everything else is busy. Metrics, queries and
+changes run on the pool threads of the server. Every answer of the API is JSON; an error is `{"error": "a sentence"}`.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ def _probes(process: ProcessState) -> list[Route]:
         return PlainTextResponse(f"{why or 'alive'}\n", 503 if why else 200)
 
     async def readyz(_: Request) -> Response:
-        """Answers 200 if the process is ready; otherwise 503 with the reasons, one on each line."""
+        """Answers 200 if the process is ready; otherwise 503 with the reasons, one on each line. The lines of the
+        remarks follow in both cases."""
         reasons = not_ready(process)
         lines = [*(reasons or ["ready"]), *(f"note: {remark}" for remark in remarks(process))]
         return PlainTextResponse("".join(f"{line}\n" for line in lines), 503 if reasons else 200)
@@ -115,7 +116,7 @@ class _Pages:
     # ---- for people --------------------------------------------------------------------------------------------------
 
     async def file(self, request: Request) -> Response:
-        """Returns the page, which uses the API like any client."""
+        """Returns a file of the page, which uses the API like any client."""
 
         async def answer() -> Response:
             return page_file(request)
@@ -125,8 +126,8 @@ class _Pages:
     # ---- for machines ------------------------------------------------------------------------------------------------
 
     async def metrics(self, request: Request) -> Response:
-        """Returns all metrics, in the text format of Prometheus. With spans, the format is OpenMetrics for clients that
-        accept it, since only OpenMetrics has exemplars."""
+        """Returns all metrics, in the text format of Prometheus. If the process makes spans, clients that accept
+        OpenMetrics get that format, since only OpenMetrics has exemplars."""
         encode: Callable[[CollectorRegistry], bytes] = generate_latest
         media_type = CONTENT_TYPE_LATEST
         if self._process.traces is not None:
@@ -168,8 +169,8 @@ class _Pages:
         return queries.at_fixed_times(request.query_params, self._process.clock.wall_ms())
 
     def _own(self, query: QueryParams, answer: Callable[[ProcessState, QueryParams], dict[str, Any]]) -> dict[str, Any]:
-        """Returns the answer of this process. If the whole deployment is queried, a shard of this process that does not
-        answer is listed in `not_asked`, like a shard of another process."""
+        """Returns the answer of this process. If the whole deployment is queried and a shard of this process does not
+        answer, returns an answer that lists all selected shards of this process in `not_asked`."""
         try:
             return answer(self._process, query)
         except (Unanswered, TimerIndexError) as error:
@@ -196,7 +197,7 @@ class _Pages:
         return JSONResponse(result)
 
     def dead_letters(self, request: Request) -> Response:
-        """Returns the dead letters by reason."""
+        """Returns the dead letters by reason, and the newest of them."""
         return JSONResponse(dead_letters.list_dead_letters(self._process, self._at_fixed_times(request)))
 
     def actions(self, request: Request) -> Response:
@@ -224,7 +225,7 @@ class _Pages:
         return JSONResponse(produced, 202)
 
     def change_selected(self, action: str) -> Endpoint:
-        """Returns the endpoint that produces a bulk control to each partition."""
+        """Returns the endpoint that produces a bulk control to each selected partition."""
 
         async def changing(request: Request) -> Response:
             return await self._changed(request, lambda: self._change_selected(request, action))
@@ -277,7 +278,7 @@ class _Pages:
         return self._peers.merged(request, query, lambda others, _: others.change(path, body, shards, [result]))
 
     async def draining(self, request: Request) -> Response:
-        """Hands all shards over to the other processes."""
+        """Starts to hand all shards over to the other processes."""
 
         async def drain() -> Response:
             return JSONResponse(await run_in_threadpool(hold_api.drain, self._process), 202)
@@ -287,7 +288,7 @@ class _Pages:
     # ---- rules and errors --------------------------------------------------------------------------------------------
 
     def api(self, page: Callable[[Request], Response]) -> Endpoint:
-        """Returns a read endpoint."""
+        """Returns the endpoint of a query, which runs `page` on a pool thread."""
 
         async def reading(request: Request) -> Response:
             return await self._answer(request, self._access.may_read, lambda: run_in_threadpool(page, request))
@@ -295,7 +296,8 @@ class _Pages:
         return reading
 
     async def _changed(self, request: Request, work: Callable[[], Awaitable[Response]]) -> Response:
-        """Returns the answer to a change. Records the change if the client has the right to make it."""
+        """Returns the answer to a change. Records the change if the client has the right to make it, unless it is only
+        a plan."""
         permitted = False
 
         def permit(request: Request, body: bytes) -> None:
@@ -336,7 +338,7 @@ class _Pages:
 
 
 async def _bytes(request: Request) -> bytes:
-    """Reads the body of a request once, and returns it. Raises Refused if it is too long."""
+    """Returns the body of a request, which it reads only once. Raises Refused if the body is too long."""
     body: bytes | None = getattr(request.state, "body", None)
     if body is None:
         body = b""

@@ -1,7 +1,7 @@
 """Bulk controls over HTTP: counts the selected messages, and produces one control to each partition.
 
-The count is a dry run: it changes nothing, and visits every pending entry of the shards of this process. For each
-entry, the result is exact for the time of the visit.
+The count is a dry run: it changes nothing. Within SELECTED_S_MAX, it visits every pending entry of the shards of this
+process. For each entry, the result is exact for the time of the visit.
 
 Thread rule: a thread of the HTTP server.
 """
@@ -38,7 +38,7 @@ _TIMES_OF_A_MOVE: Final = {"by": names.BY, "at": names.AT, "delay": names.DELAY}
 
 @dataclass(frozen=True, slots=True)
 class SelectedMessages:
-    """Selected messages of one shard by target, and whether all entries were visited."""
+    """The number of selected messages of one shard by target, and whether all entries were visited."""
 
     targets: Counter[str]
     complete: bool
@@ -58,7 +58,7 @@ def selector_headers(fields: dict[str, str], now_ms: int) -> Headers:
 
 
 def count_selected(process: ProcessState, query: QueryParams) -> dict[str, Any]:
-    """Returns the selected messages of each shard of this process, by target. Raises BadQuery, Unanswered."""
+    """Returns the number of selected messages in each shard of this process, by target. Raises BadQuery, Unanswered."""
     queries.known(query, "topic", "partition", *SELECTOR_FIELDS)
     fields = {field: query[field] for field in SELECTOR_FIELDS if field in query}
     selection = _selection(selector_headers(fields, process.clock.wall_ms()))
@@ -78,8 +78,9 @@ def control_selected(process: ProcessState, action: str, body: object) -> dict[s
     """Produces a bulk control to each partition of a request topic, or to each of the body's `partitions`. Returns the
     origins and the broker's times of the controls.
 
-    Raises BadQuery; KafkaFault, TransientError: no partition has the control; PartlyProduced: only some partitions have
-    it. In this case, a repetition with `by` would move the messages of these partitions a second time.
+    Raises BadQuery if the body is invalid, and ConfigError if the topic does not exist. Raises KafkaFault if no
+    partition has the control, and PartlyProduced if some partitions have it or may have it. In the latter case, a
+    repetition with `by` would move the messages of these partitions a second time.
     """
     times = _TIMES_OF_A_MOVE if action == RESCHEDULE else ()
     body = queries.body_of(body, "topic", "partitions", *SELECTOR_FIELDS, *times)

@@ -1,5 +1,5 @@
-"""Cancel, reschedule, deliver now, pause, resume, trigger and backfill over HTTP. The module produces an ordinary
-control request, as any client does, and returns its origin.
+"""Cancel, reschedule, deliver now, pause, resume, trigger and backfill over HTTP. For each of them, the module produces
+an ordinary control request, as any client does, and returns its origin.
 
 The outcome is the verdict on the verdicts topic; the history of the control (`GET /api/v1/requests/ORIGIN`) shows it as
 well. This module acts on no shard, so every process of the deployment accepts controls for all shards.
@@ -36,13 +36,14 @@ _FIELDS = {
 
 
 def control(process: ProcessState, action: str, body: object) -> dict[str, Any]:
-    """Produces the control that a body requests; returns its origin and the broker's time.
+    """Produces the control that a body requests; returns its origin, its action and the broker's time.
 
-    Raises BadQuery: the body is invalid; KafkaFault, TransientError: the control may or may not exist.
+    Raises BadQuery if the body is invalid, and ConfigError if the topic does not exist. Raises KafkaFault or
+    TransientError if the control may or may not exist.
     """
     body = body_of(body, *sorted(_FIELDS[action]))
     topic, partition, named = _named(process, body)
-    if action == DELIVER:  # a reschedule to its own timestamp
+    if action == DELIVER:  # a reschedule to the timestamp of the control
         action, body = RESCHEDULE, body | {"delay": "0s"}
     headers: Headers = [(names.ACTION, action.encode()), *named]
     for field in {"at", *_RANGE} & body.keys():
@@ -66,8 +67,8 @@ def control(process: ProcessState, action: str, body: object) -> dict[str, Any]:
 
 
 def _named(process: ProcessState, body: dict[str, Any]) -> tuple[str, int, Headers]:
-    """Returns topic and partition of the request that a body names, and the header for that name. The partition is -1
-    if the body has an id, which determines it."""
+    """Returns topic and partition of the request that a body names, and the header that names the request. If the body
+    has an id, the partition is -1, since it follows from the id."""
     if ("id" in body) == ("origin" in body):
         raise BadQuery("give one of id and origin")
     if "origin" in body:

@@ -4,8 +4,8 @@ Any process answers for the whole deployment, since it reads the topics and no i
 time. A requeue first reads the requests since the oldest of its dead letters, to skip dead letters that were requeued
 before.
 
-Thread rule: a thread of the HTTP server. Only one requeue runs at a time in a process, so that no dead letter is
-requeued twice.
+Thread rule: a thread of the HTTP server. Only one requeue runs at a time in a process: two concurrent ones might
+requeue a dead letter twice.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ _FILTERS: Final = ("topic", "reason", "target", "from", "until")
 _TIMES: Final = {"at": names.AT, "delay": names.DELAY}
 _ORDER: Final = (RequeueStatus.CANNOT, RequeueStatus.DONE, RequeueStatus.WOULD, RequeueStatus.BEFORE)
 
-# The reasons of requests that were accepted. A request that was refused may have anything in its headers, so their
-# values are shown only with payloads.
+# The reasons of requests that were accepted. A refused request may have any content in its headers, so the target and
+# the id in them are shown only with payloads.
 _ACCEPTED: Final = frozenset(
     {
         *(Reason.ATTEMPTS_EXHAUSTED, Reason.TOO_LARGE, Reason.UNKNOWN_TARGET, Reason.RECORD_REFUSED),
@@ -86,7 +86,8 @@ class _Group:
 
 
 def list_dead_letters(process: ProcessState, query: QueryParams) -> dict[str, Any]:
-    """Returns the dead letters by reason, and the newest of them. Raises BadQuery, KafkaFault, TransientError."""
+    """Returns the dead letters by reason, and the newest of them. Raises BadQuery; ConfigError if a topic does not
+    exist; KafkaFault; TransientError."""
     queries.known(query, *_FILTERS, "limit", "payload")
     payload = queries.wants_payload(process, query)
     limit = queries.number_of(query, "limit", limits.PAGE_ENTRIES_DEFAULT, limits.PAGE_ENTRIES_MAX)
@@ -117,8 +118,8 @@ def list_dead_letters(process: ProcessState, query: QueryParams) -> dict[str, An
 def requeue(process: ProcessState, body: object, payload: bool) -> dict[str, Any]:
     """Requeues the dead letters that a body selects; unless `execute` is true, only plans the requeue.
 
-    Raises BadQuery; Refused: another requeue runs; KafkaFault, TransientError: dead letters that were requeued before
-    the fault stay requeued, and a repetition skips them.
+    Raises BadQuery; ConfigError if a topic does not exist; Refused if another requeue runs; KafkaFault and
+    TransientError: dead letters that were requeued before the fault stay requeued, and a repetition skips them.
     """
     topic, filters, when, execute = _read(process, body)
     live = _look_up(process, topic)
@@ -129,7 +130,7 @@ def requeue(process: ProcessState, body: object, payload: bool) -> dict[str, Any
     try:
         run, is_complete = _plan(process, rules, live, filters)
         outcomes: list[dict[str, Any]] = []
-        # The dead letter is not kept, since its value may be large.
+        # Only the JSON object of each outcome is kept, since the value of a dead letter may be large.
         for outcome in run_plan(process.kafka, rules, run, when, execute):
             outcomes.append(_outcome_as_json(outcome, payload))
             with_id += outcome.dead_letter.id is not None and outcome.status == would
@@ -168,8 +169,8 @@ def _plan(
 
 
 def _newest(process: ProcessState, spans: Spans, filters: DeadLetterFilters) -> tuple[Spans, bool]:
-    """Returns the last part of each span, at most DEAD_LETTERS_MAX offsets in total, and True if each part is a whole
-    span.
+    """Returns the last part of each span, at most DEAD_LETTERS_MAX offsets in total, and True if each part begins where
+    its span begins.
 
     If a span is too long, its part ends at `until`, so that an earlier `until` reaches older dead letters. A shorter
     span is read as a whole, since timestamps do not always ascend.
@@ -213,8 +214,8 @@ def _look_up(process: ProcessState, topic: str) -> LiveTopic:
 
 
 def _read(process: ProcessState, body: object) -> tuple[str, DeadLetterFilters, Headers, bool]:
-    """Returns topic, filters, the header with the new time if the body has one, and True if the requeue is to be
-    executed. Raises BadQuery."""
+    """Returns the topic, the filters, the header with the new time if the body has one, and the value of `execute`.
+    Raises BadQuery."""
     body = queries.body_of(body, *_FILTERS, "origins", *_TIMES, "execute")
     execute, origins = body.get("execute", False), body.get("origins", [])
     if not isinstance(execute, bool):
@@ -270,7 +271,7 @@ def _id(dead_letter: DeadLetter, payload: bool) -> str | None:
 
 
 def _dead_letter_as_json(dead_letter: DeadLetter, payload: bool) -> dict[str, Any]:
-    """Returns the JSON object of a dead letter. The detail quotes headers, so it needs `payload`."""
+    """Returns the JSON object of a dead letter. The detail quotes headers, so it is included only with `payload`."""
     attempt = dead_letter.last(ATTEMPT)
     shown: dict[str, Any] = {
         "origin": dead_letter.origin.decode(),

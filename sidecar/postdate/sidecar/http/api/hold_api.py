@@ -23,9 +23,10 @@ _WHAT = (DELIVERY, INTAKE, TARGET)
 
 
 def hold(process: ProcessState, action: str, body: object) -> dict[str, Any]:
-    """Holds or releases the shards that the body names, if this process owns them.
+    """Changes a hold of the shards that the body names, if this process holds them.
 
-    Returns the holds of each shard. Raises BadQuery if the body is invalid.
+    Returns the holds of each changed shard, and the shards for which the change is not confirmed. Raises BadQuery if
+    the body is invalid.
     """
     what, target, topic, index = _read(process, body)
     held = [part for part, _ in process.shards() if part.topic == (topic or part.topic)]
@@ -49,7 +50,8 @@ def shards_query(body: object) -> list[tuple[str, str]]:
 
 
 def drain(process: ProcessState) -> dict[str, Any]:
-    """Makes the process hand over all shards. Raises Refused if there is no other process, and KafkaFault."""
+    """Makes the process hand over all shards; returns these shards immediately. Raises Refused if there is no other
+    process, and KafkaFault."""
     members = process.admin.group_members(process.config.group_id)
     if len(members) < 2 and not process.poller.is_drained:
         raise Refused(409, "no other process is a member of the group: nobody would deliver. Stop this one instead")

@@ -61,7 +61,8 @@ def count(process: ProcessState, query: QueryParams) -> JsonObject:
 
 
 def silent(process: ProcessState, query: QueryParams, why: str) -> JsonObject:
-    """Returns an answer for a page or a count in which no shard of this process has answered. Raises BadQuery."""
+    """Returns an answer for a page, a count or a selection in which no shard of this process has answered. Raises
+    BadQuery."""
     able, unable = queries.shards_of(process, query)
     unable += [{**_shard(shard), "state": shard.thread.shard.state, "why": why} for shard in able]
     none: JsonObject = {"entries": [], "cursor": None, "count": 0, "exact": True, "targets": {}}
@@ -69,7 +70,8 @@ def silent(process: ProcessState, query: QueryParams, why: str) -> JsonObject:
 
 
 def actions(process: ProcessState, query: QueryParams) -> JsonObject:
-    """Returns the changes that were requested from this process, the newest first. Raises BadQuery."""
+    """Returns the changes in the log of actions, which the processes with the same data directory share, the newest
+    first. Raises BadQuery, and Refused if the log cannot be read."""
     queries.known(query, "from", "until", "limit", "payload")
     payload = queries.wants_payload(process, query)
     limit = queries.number_of(query, "limit", limits.PAGE_ENTRIES_DEFAULT, limits.PAGE_ENTRIES_MAX)
@@ -109,7 +111,7 @@ def _shard(shard: queries.HeldShard) -> JsonObject:
 
 
 def _count_both(shard: queries.HeldShard, filters: PendingFilters) -> JsonObject:
-    """Returns the count of waiting and parked messages of one shard; as `_count`."""
+    """Returns the count of waiting and parked messages of one shard. `exact` is as for `_count`."""
     if filters == PendingFilters():
         total, parked_total = shard.query(lambda index: (index.count - index.ending_count, index.parked_count))
         return {"count": total, "exact": _is_complete(shard), "parked": parked_total}
@@ -123,8 +125,8 @@ def _is_complete(shard: queries.HeldShard) -> bool:
 
 
 def _count(shard: queries.HeldShard, filters: PendingFilters) -> JsonObject:
-    """Returns the count of one shard. It is a lower bound until the shard has read all requests from before its
-    takeover."""
+    """Returns the count of one shard. `exact` is False if the count reached its bound, and until the shard has read all
+    requests from before its takeover. The count is then a lower bound."""
     is_complete = _is_complete(shard)
     if filters == PendingFilters():  # only `state=waiting`: the index has the number, so no scan is needed
         number = shard.query(lambda index: index.count - index.parked_count - index.ending_count)
@@ -134,7 +136,7 @@ def _count(shard: queries.HeldShard, filters: PendingFilters) -> JsonObject:
 
 
 def _named(shards: Iterable[queries.HeldShard], caller_id: str | None, origin: str | None) -> list[pending.Found]:
-    """Returns the pending messages of the shards with this id, or the message with this origin. Raises BadQuery."""
+    """Returns the pending messages with this id, or the message with this origin, in these shards. Raises BadQuery."""
     if caller_id is not None and origin is not None:
         raise BadQuery("give one of id and origin")
     if caller_id is not None:

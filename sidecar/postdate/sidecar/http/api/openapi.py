@@ -274,7 +274,7 @@ _PAYLOAD = _query("payload", {"type": "boolean", "default": False}, "show key, h
 
 
 def _answers(name: str, status: str = "200") -> dict[str, Any]:
-    """Returns the response schema `name`, and the error responses that every path may have."""
+    """Returns the responses of a path: success with the schema `name`, and the errors that every path may have."""
     good = {"$ref": f"#/components/schemas/{name}"}
     bad = {"$ref": "#/components/schemas/Error"}
     texts = {
@@ -434,7 +434,7 @@ _RANGE = {
 
 
 def _queries() -> dict[str, Any]:
-    """Returns the paths of queries."""
+    """Returns the descriptions of the paths of queries."""
     limit = {"type": "integer", "minimum": 1, "maximum": limits.PAGE_ENTRIES_MAX}
     page = [
         *_FILTERS,

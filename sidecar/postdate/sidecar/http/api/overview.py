@@ -1,7 +1,7 @@
 """The state of the shards of this process: states, holds, the upcoming load from the mapped wheels, and the lateness of
 deliveries.
 
-It queries no shard, so it answers even if the shards are busy.
+The module queries no shard, so it answers even if the shards are busy.
 
 Thread rule: a thread of the HTTP server.
 """
@@ -20,8 +20,8 @@ from postdate.wheel.timing_wheel.wheel_view import WheelSnapshot, present_snapsh
 
 
 def overview(process: ProcessState, name: str) -> dict[str, Any]:
-    """Returns the state of every shard of the process, in the order of their names. `name`: the address of the process.
-    O(shards), some ms each."""
+    """Returns the state of every shard of the process, in order of topic and partition. `name`: the name of the process
+    in answers. O(shards), some ms each."""
     shards = [_shard(process, name, part, thread) for part, thread in process.shards()]
     return {"at_ms": process.clock.wall_ms(), "shards": shards, "not_asked": []}
 
@@ -60,7 +60,7 @@ def _shard(process: ProcessState, name: str, part: Partition, thread: ShardThrea
 
 
 def _load(snapshot: WheelSnapshot, now_ms: int, step_ms: int, steps: int) -> dict[str, Any]:
-    """Returns the number of entries due in each coming minute or hour, the present one first. The spans are the same
-    for every shard."""
+    """Returns the number of entries due in each coming minute or hour, the present one first. Minutes and hours begin
+    at the same times for every shard."""
     from_ms = now_ms // step_ms * step_ms
     return {"from_ms": from_ms, "step_ms": step_ms, "counts": snapshot.load_ahead(from_ms, step_ms, steps)}

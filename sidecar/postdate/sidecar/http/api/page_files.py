@@ -1,8 +1,9 @@
 """The page at `/`: static files of this package, which the port serves unchanged.
 
-The page uses no other host. A Content-Security-Policy makes the browser enforce this: scripts, styles and requests come
-from this port, inline scripts are forbidden, and no other page may frame it. The files contain no data of a deployment,
-so every client may load them. The requests of the page need the same rights as requests of any client.
+The page uses no other host. A Content-Security-Policy makes the browser enforce this: scripts and styles come only from
+this port, requests go only to this port, inline scripts are forbidden, and no page may frame this one. The files
+contain no data of a deployment, so every client may load them. The requests of the page need the same rights as
+requests of any client.
 
 Thread rule: immutable after import.
 """
@@ -29,7 +30,7 @@ _HEADERS: Final = {
 }
 _contents: Final = {file.name: file.read_bytes() for file in (files(__package__) / "page").iterdir()}
 PATHS: Final = {"/": "index.html", **{f"/page/{name}": name for name in sorted(_contents) if name != "index.html"}}
-"""The files by path."""
+"""The names of the files by path."""
 
 
 def page_file(request: Request) -> Response:

@@ -44,8 +44,8 @@ class PeerBook:
         self._query_slots = threading.BoundedSemaphore(MERGED_AT_ONCE_MAX)
 
     def merged(self, request: Request, params: QueryParams, run_query: DeploymentQuery) -> dict[str, Any]:
-        """Returns the result of `run_query` for the other processes and the query `params`. Raises Refused if too many
-        such queries run, and the errors of `run_query`."""
+        """Returns the result of `run_query` for the other processes and the query `params` without the scope. Raises
+        Refused if too many such queries run, KafkaFault as `others` does, and the errors of `run_query`."""
         if not self._query_slots.acquire(timeout=MERGE_WAIT_S):
             raise Refused(503, f"{MERGED_AT_ONCE_MAX} queries of the whole deployment are in progress; try again")
         try:
@@ -79,8 +79,8 @@ class PeerBook:
 def read_group(
     admin: Admin, group_id: str, topics: tuple[str, ...] = ()
 ) -> tuple[list[GroupMember], frozenset[Partition]]:
-    """Returns the members of a group, and all partitions of `topics` and of the topics that the members read. Takes two
-    requests to Kafka. Raises KafkaFault."""
+    """Returns the members of a group, and all partitions of `topics` and of the topics that the members read. Takes at
+    most two requests to Kafka. Raises KafkaFault."""
     members = admin.group_members(group_id)
     named = {*topics, *(part.topic for member in members for part in member.partitions)}
     described = admin.describe(sorted(named)) if named else {}

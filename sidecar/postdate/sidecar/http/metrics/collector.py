@@ -1,6 +1,7 @@
-"""Creates the Prometheus metrics from plain counts, only while a scrape runs.
+"""Creates the Prometheus metrics from plain counts, only during a scrape.
 
-Thread rule: `collect` runs on a thread of the HTTP server; it reads the counts of shards, and their mapped wheels.
+Thread rule: `collect` runs on a thread of the HTTP server. It reads the counts, the figures, the status files and the
+mapped wheels of the shards, and sends no query to a shard.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class ProcessCollector(Collector):
         self._process = process
 
     def describe(self) -> Iterable[Family]:
-        """Returns nothing, since a registration must not query the shards."""
+        """Returns no metrics, so that a registration does not collect them."""
         return []
 
     def collect(self) -> Iterator[Family]:

@@ -1,7 +1,7 @@
 """Every metric: its name, labels, meaning, and the operator's action.
 
-The list is closed: `collector` exports nothing else, and a test keeps docs/operations.md equal to it. A name follows
-Prometheus' rules, so it shows shape and unit: base units (seconds, bytes), and `_total` for counters.
+The list is closed: `collector` exports no other metric, and a test keeps docs/operations.md equal to the list. A name
+follows Prometheus' rules, so it shows shape and unit: base units (seconds, bytes), and `_total` for counters.
 
 Labels: `topic` is the request topic, `partition` its partition (the shard). Lateness, fates and similar metrics are
 sums over the shards of a topic, so that their number does not grow with the partitions.
@@ -290,4 +290,4 @@ BUILD: Final = Metric(
 )
 
 METRICS: Final = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
-"""All metrics, in the order of the documentation. Tests compare both."""
+"""All metrics, in the order of the documentation."""
