@@ -16,7 +16,7 @@ function inWords([name, value]) {
   return `${name === "id_prefix" ? "id begins with" : name} ${text}`;
 }
 
-// The fields of the body, those that name the message or the target first.
+// Returns the cell with the fields of the body. The fields that name the message or the target come first.
 function whatCell(action) {
   const { origin, what: held, target, ...others } = action.asked;
   const made = cell("what", "", "word");

@@ -1,4 +1,4 @@
-// Requests to the API. Only variables of this script have the token and the name of the user.
+// Requests to the API. The token and the name of the user are kept only in memory.
 
 import { $ } from "./dom.js";
 
@@ -31,7 +31,7 @@ export async function ask(path, body) {
   return json;
 }
 
-// Runs `work`, and passes the text of an error of the API to `show`, line by line.
+// Runs `work`, and passes the lines of an error of the API to `show`. Removes a token that the API rejects.
 export async function reporting(show, work) {
   try {
     return await work();

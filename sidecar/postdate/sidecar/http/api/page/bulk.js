@@ -58,7 +58,7 @@ async function changeSelected(action, asked, found, show) {
   });
 }
 
-// The final fate of a bulk control has the number of messages on which it has acted.
+// Waits for the end of a bulk control; returns the number of messages on which it acted, which its final fate contains.
 async function appliedCount(control, done, show) {
   for (let tries = 0; tries < FOLLOW_TRIES_MAX; tries += 1) {
     const history = await ask(`/api/v1/requests/${control}`).catch(() => null);

@@ -1,10 +1,10 @@
-// The two dialogs: one asks for the token, the other one whether a change is meant.
+// The two dialogs: one requests the token, the other the confirmation of a change.
 
 import { credentials, setToken } from "./api.js";
 import { $ } from "./dom.js";
 
-// Each dialog asks one question at a time. The answer comes from its own buttons and not from the close event alone: the
-// browser fires that event with a later frame, when the dialog may be open again with the next question.
+// Each dialog asks one question at a time. The buttons of the dialog give the answer. The close event alone would not
+// be enough: the browser fires it in a later frame, when the dialog may be open again with the next question.
 const questions = new Map();
 let tokenQuestion = null;
 
@@ -52,8 +52,8 @@ export function wantToken(why) {
 
 const FIELDS = ["when", "by", "start", "end"];
 
-// Asks whether a change is meant, and for the token if there is none. `fields`: the first values of the fields that are
-// shown. Returns the values of all fields; null: it is not meant.
+// Requests the confirmation of a change, and the token if there is none. `fields`: the initial values of the fields
+// that are shown. Returns the values of all fields; null if the user cancels.
 export async function confirmed({ title, what, yes, fields = {} }) {
   $("change-title").textContent = title;
   $("change-what").textContent = what;

@@ -1,4 +1,4 @@
-// Elements, and how numbers and times are written. Values from the API become text, never markup.
+// Creates elements, and formats numbers and times. Values from the API become text, never markup.
 
 export const $ = (id) => document.getElementById(id);
 
@@ -16,7 +16,7 @@ export function makeButton(text, onClick, className = "") {
   return button;
 }
 
-// On a narrow screen a cell is a line that begins with the name of its column.
+// Returns a table cell. On a narrow screen it is shown as a line that begins with the name of its column.
 export function cell(name, text, className = "") {
   const made = make("td", text, className);
   made.dataset.name = name;
@@ -41,8 +41,8 @@ export function span(ms) {
 
 export const inFuture = (ms) => (ms <= Date.now() ? "now" : `in ${span(ms - Date.now())}`);
 
-// Shows the result of the latest action. A result that comes late replaces neither a newer one nor a button that a user
-// is about to press.
+// Shows the result of the latest action. The late result of an earlier action replaces neither a newer result nor a
+// button that the user is about to press.
 export class Region {
   #turn = 0;
 
@@ -51,7 +51,8 @@ export class Region {
     this.element.tabIndex = -1;
   }
 
-  // Returns a function that shows elements here until a later action begins; it returns false from then on.
+  // Returns a function that shows elements in this region and returns true. Once a later action has begun, the function
+  // shows nothing and returns false.
   begin() {
     const mine = (this.#turn += 1);
     return (...elements) => {
@@ -64,7 +65,7 @@ export class Region {
   }
 }
 
-// The fields of a form that are filled in.
+// Returns the values of the fields of a form that are not empty.
 export function fieldsOf(form) {
   const fields = [...new FormData(form)].map(([name, value]) => [name, value.trim()]);
   return Object.fromEntries(fields.filter(([, value]) => value));

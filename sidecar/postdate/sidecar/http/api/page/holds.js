@@ -1,5 +1,4 @@
-// Holds and rates: what is held, holds more, releases it, and shows how fast messages leave. It is refreshed every few
-// seconds.
+// Shows, adds and releases holds, and shows the rates of deliveries. The view is refreshed every few seconds.
 
 import { ask, reporting } from "./api.js";
 import { confirmed } from "./dialogs.js";
@@ -16,7 +15,7 @@ let deployment = null;
 
 const nameOf = (shard) => `${shard.topic}/${shard.partition}`;
 
-// Each hold with the shards that have it: "delivery", "intake" or "target NAME".
+// Returns each hold ("delivery", "intake" or "target NAME") with the shards that have it.
 function holds() {
   const found = new Map();
   for (const shard of deployment.shards) {
@@ -52,7 +51,7 @@ function showHolds() {
   setText($("holds-none"), found.length ? "" : "Nothing is held.");
 }
 
-// Places are only added, so that a refresh does not undo a choice while a shard moves to another process.
+// Adds new places and removes none, so that a refresh does not undo a choice while a shard moves to another process.
 function showPlaces() {
   const names = [...deployment.shards, ...deployment.not_asked].map(nameOf).sort();
   const topics = [...new Set(names.map((name) => name.slice(0, name.lastIndexOf("/"))))];

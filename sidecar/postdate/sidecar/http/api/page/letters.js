@@ -1,4 +1,4 @@
-// Dead letters: the reasons, the newest ones, and a requeue, which is planned before it is carried out.
+// Dead letters: lists their reasons and the newest of them, and requeues them after a plan.
 
 import { ask, credentials, reporting } from "./api.js";
 import { confirmed, wantToken } from "./dialogs.js";
@@ -33,7 +33,7 @@ function letterRow(letter) {
   return row;
 }
 
-// The request topics, as the overview has them; a process that serves several must be told which one is meant.
+// Fills in the choice of request topics. A query of dead letters must name the topic if the process serves several.
 async function topics() {
   const { shards, not_asked: unasked } = await ask("/api/v1/shards");
   const names = [...new Set([...shards, ...unasked].map(({ topic }) => topic))].sort();
@@ -54,7 +54,7 @@ export async function listLetters(event) {
     const found = await ask(`/api/v1/dead-letters?${query}`);
     if (mine !== turn) return;
     const { topic: _, from: __, until: ___, ...filters } = asked;
-    // A relative time would move on until the requeue.
+    // A relative time would have another value by the time of the requeue.
     if (asked.from) filters.from = String(Math.min(...found.groups.map((group) => group.oldest_ms)));
     $("groups").replaceChildren(...found.groups.map((group) => groupRow(found.topic, group, filters)));
     $("letters").replaceChildren(...found.letters.map(letterRow));
@@ -67,7 +67,7 @@ export async function listLetters(event) {
 
 // ---- requeue ---------------------------------------------------------------------------------------------------------
 
-// The sentences about the letters that are not requeued.
+// Returns the sentences about a requeue: dead letters that it skips, missing targets, and messages that it replaces.
 function remarks(told) {
   const lines = [];
   if (told.requeued_before) lines.push(`${counted(told.requeued_before, "dead letter")} had been requeued before.`);
@@ -83,7 +83,7 @@ function remarks(told) {
   return lines;
 }
 
-// A new time, and a button that plans with it.
+// Returns the field for a new time, and the button that plans the requeue with this time.
 function timeField(chosen, time) {
   const field = make("label", "new time for all; empty: the times that they have");
   const input = make("input");

@@ -4,7 +4,7 @@ import { ask, reporting } from "./api.js";
 import { confirmed } from "./dialogs.js";
 import { $, Region, at, cell, counted, fieldsOf, inFuture, make, makeButton, paragraph } from "./dom.js";
 
-// Two minutes, which is longer than a takeover. A control that takes longer needs a look at the shards.
+// Two minutes, which is longer than a takeover. If a control takes longer, the user should check the shards.
 export const FOLLOW_TRIES_MAX = 240;
 const PAGE = 50;
 const found = new Region("found");
@@ -26,12 +26,13 @@ function changesOf(entry) {
   return ["cancel", entry.paused ? "resume" : "pause", "trigger", "backfill"];
 }
 
-// The values of a change that was not accepted, for the next try.
+// The values of each change that was not accepted, as defaults for the next try.
 const typed = new Map();
 
 const due = (entry) => (entry.due_ms === null ? "paused" : `due ${at(entry.due_ms)}`);
 
-// Asks, sends the control, waits for its result, and calls `done`. `begin` gives the place where this is shown.
+// Requests a confirmation, sends the control, waits for its result, and calls `done`. `begin` returns the function that
+// shows the progress.
 async function change(entry, action, begin, done) {
   const { title, yes } = CHANGES[action];
   const ends = entry.schedule && action === "cancel" ? " All its occurrences end." : "";
@@ -58,8 +59,8 @@ export function refusal(control, history) {
   return `${control} was refused${why}. Its dead letter has the details.`;
 }
 
-// A control is an ordinary request. Its result is in the history of the request that it names. Returns false if it was
-// refused, or if something newer is shown.
+// Waits until a control is applied. A control is an ordinary request, so its history has the result. Returns false if
+// the control was refused, if it takes too long, or if a newer result is shown.
 async function applied(show, control) {
   for (let tries = 0; tries < FOLLOW_TRIES_MAX; tries += 1) {
     if (!show(paragraph(`Accepted as ${control}. Waiting for the result.`))) return false;
@@ -121,7 +122,7 @@ async function find(event) {
   });
 }
 
-// Shows a message below the search, as if it had been found there.
+// Shows the history of a message below the search, as if the search had found it.
 export async function open(origin) {
   $("what").value = origin;
   const show = found.begin();
@@ -137,7 +138,8 @@ export function openFromElsewhere(origin) {
 
 // ---- the list --------------------------------------------------------------------------------------------------------
 
-// Queries that are read page by page, one after the other. A page may be short or empty and still have a cursor.
+// The results of several queries, which are read one after the other, page by page. A page may be short or empty and
+// still have a cursor.
 export class Listing {
   #queries;
   #cursor = null;
@@ -149,7 +151,7 @@ export class Listing {
     this.#queries = queries.map((query) => ({ ...query, limit: PAGE }));
   }
 
-  // Reads on until there are PAGE more entries, at the end, or after ten pages. Returns the new entries.
+  // Reads pages until there are PAGE more entries, or no more pages, but at most ten pages. Returns the new entries.
   async more() {
     const added = [];
     for (let pages = 0; pages < 10 && added.length < PAGE && !this.isComplete; pages += 1) {
@@ -165,7 +167,7 @@ export class Listing {
     return added;
   }
 
-  // What is listed, in a sentence.
+  // Returns a description of the listed entries.
   summary(noun) {
     const missing = this.unasked.map((shard) => `${shard.topic}/${shard.partition}`);
     const more = this.isComplete ? "" : ", more follow";
@@ -186,7 +188,7 @@ function row(entry) {
   return made;
 }
 
-// `isMore`: the user wants those behind the list, so the focus goes to the first of them.
+// Adds the next entries to the list. `isMore`: the user requested more entries, so the first new one gets the focus.
 async function readOn(isMore) {
   const mine = listing;
   const show = (lines) => { if (mine === listing) $("listed-count").textContent = lines.join(" "); };

@@ -2,7 +2,7 @@
 
 import { $, cell, clock, make, number, span } from "./dom.js";
 
-// A shorter time would show a rate of 0 between two deliveries.
+// The time over which rates are averaged. A shorter time would often show a rate of 0 between two deliveries.
 const RATE_MS = 15000;
 const DELIVERIES = ["delivered", "occurred", "extra"];
 let load = 0;
@@ -24,7 +24,7 @@ export function deliveryRates(shown) {
   const rates = {};
   let isKnown = shown.at_ms - first.at_ms >= RATE_MS;
   for (const [name, { topic, delivered }] of Object.entries(counts)) {
-    // A shard that has moved to another process counts from there on.
+    // The counters of a shard that has moved to another process are compared only with those of the new process.
     const since = first.counts[name] ? Math.max(delivered - first.counts[name].delivered, 0) : 0;
     rates[topic] = (rates[topic] ?? 0) + (since && (since * 1000) / (shown.at_ms - first.at_ms));
     isKnown ||= since > 0;

@@ -1,5 +1,5 @@
-// The page of a deployment: its views, and the refresh of those that show the present state. The files of the page load
-// nothing from other hosts.
+// The page of a deployment: switches between its views, and refreshes those that show the present state. The files of
+// the page load nothing from other hosts.
 
 import { listActions } from "./actions.js";
 import { ask, credentials, Refused } from "./api.js";
@@ -14,7 +14,8 @@ import "./bulk.js";
 
 const REFRESH_MS = 3000;
 const FIRST = "overview";
-// Called when a view is shown for the first time, the log each time: they read more than a refresh may.
+// The functions that fill views which are too expensive for each refresh. Each function runs when its view is first
+// shown; that of the log of actions runs whenever its view is shown.
 const started = new Set();
 const starts = { actions: listActions, letters: listLetters, messages: listMessages, schedules: listSchedules };
 const views = [...document.querySelectorAll("[data-view]")];
@@ -44,7 +45,7 @@ async function refresh() {
   }
 }
 
-// Shows the view that the address names behind its `#`. `isMeant`: the user has chosen it, so the focus follows.
+// Shows the view that the address names after its `#`. `isMeant`: the user has chosen the view, so it gets the focus.
 function showView(isMeant) {
   const wanted = views.find((view) => view.dataset.view === location.hash.slice(1)) ?? views.find((view) => view.dataset.view === FIRST);
   for (const view of views) view.hidden = view !== wanted;

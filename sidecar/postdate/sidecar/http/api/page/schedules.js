@@ -1,11 +1,11 @@
-// Recurring schedules: a list with a calendar strip, and one of them with its latest and next occurrences.
+// Recurring schedules: a list with a calendar strip, and a view of one schedule with its latest and next occurrences.
 
 import { ask, reporting } from "./api.js";
 import { $, Region, at, cell, fieldsOf, inFuture, make, makeButton, paragraph, span } from "./dom.js";
 import { Listing, changeButtons } from "./messages.js";
 
 const DAY_MS = 86400000;
-// The number of next occurrences that an answer contains. There may be more if it has as many.
+// The most next occurrences that an answer contains. If it contains this number, more may follow.
 const NEXT_MAX = 10;
 const SPANS = [{ days: 1, step: DAY_MS / 4 }, { days: 7, step: DAY_MS }, { days: 28, step: 7 * DAY_MS }];
 const EXTRAS = { extra: "delivered", "extra-dead": "dead-lettered" };
@@ -16,7 +16,7 @@ let shown = null;
 
 // ---- times -----------------------------------------------------------------------------------------------------------
 
-// The time in the zone of a schedule, by the browser's time zones; empty in UTC and for a zone that it does not know.
+// Returns a time in the zone of a schedule; empty for UTC, and for a zone that the browser does not know.
 function inZone(ms, zone) {
   if (!zone || zone === "UTC") return "";
   const options = { timeZone: zone, hourCycle: "h23", weekday: "short", year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit" };
@@ -28,7 +28,7 @@ function inZone(ms, zone) {
   }
 }
 
-// In UTC, and below it in the zone.
+// Returns the lines of a time: in UTC, and in the zone unless that line would be empty.
 const times = (ms, zone) => [at(ms), inZone(ms, zone)].filter(Boolean);
 
 const nominal = (zone) => (zone && zone !== "UTC" ? `nominal time, and in ${zone}` : "nominal time");
@@ -48,7 +48,7 @@ function words(entry) {
 const stripFrom = () => Math.floor(Date.now() / 3600000) * 3600000;
 const place = (ms, fromMs) => ((ms - fromMs) / (SPANS[strip].days * DAY_MS)) * 100;
 
-// A mark for each next occurrence, and a hatched bar from the tenth on: the answer does not contain those behind it.
+// Draws a mark for each next occurrence. A hatched bar begins at the tenth: the answer does not contain later ones.
 function fillLane(lane, entry) {
   const fromMs = stripFrom();
   const untilMs = fromMs + SPANS[strip].days * DAY_MS;
@@ -133,7 +133,7 @@ async function readOn(isMore) {
 
 export function listSchedules(event) {
   event?.preventDefault();
-  // Those whose target fails, is held or is over its rate are parked.
+  // A schedule is parked while its target fails, is held or is over its rate. The list contains both states.
   listing = new Listing(...["waiting", "parked"].map((state) => ({ ...fieldsOf($("schedules-form")), recurring: "true", state })));
   $("lanes").replaceChildren();
   $("calendar").hidden = $("schedules-more").hidden = true;
@@ -181,7 +181,7 @@ function outcome(event, zone) {
   return ["", times(event.due_ms ?? event.at_ms, zone), `${event.fate}${by}`];
 }
 
-// No lateness: the nominal time of a backfill lies long before its request.
+// Returns a row without a lateness, since the nominal time of a backfill is long before its request.
 function extras(event, zone) {
   const outcome = `${event.deliveries ?? 1} ${EXTRAS[event.fate]} by ${event.by}, the last one at ${at(event.at_ms)}`;
   return [String(event.number), times(event.due_ms, zone), outcome];
@@ -190,7 +190,7 @@ function extras(event, zone) {
 const OCCURRENCES = ["occurred", "skipped"];
 const CONTROLS = ["paused", "resumed", "triggered", "backfilled"];
 
-// The last ten occurrences, the last ten controls, and the last ten extra deliveries.
+// Returns the tables of the last ten occurrences and the last ten controls, and of the last ten extra deliveries.
 function latest(history, zone) {
   const last = (fates) => history.events.filter(({ fate }) => fates.includes(fate)).slice(-NEXT_MAX);
   const happened = [...last(OCCURRENCES), ...last(CONTROLS)];
