@@ -1,4 +1,5 @@
-"""The command line: `postdate NOUN VERB`, one module for each noun, in packages by purpose.
+"""The command line: `postdate NOUN VERB`, or `postdate VERB`. Related commands share a module, and packages group the
+modules by purpose.
 
 Scripts may rely on this: results go to stdout (with `--output json`, one JSON object on each line), and all other
 output to stderr. `EXIT_CODES` lists the exit codes, and docs/operations.md describes them. A command raises the errors
@@ -6,7 +7,8 @@ of `postdate.sidecar.errors`; `Commands` prints them and maps them to exit codes
 when the command is first used, and slow modules only inside its functions. So commands start quickly, and Spark stays
 optional.
 
-Imports `postdate.sidecar` and what lies below it, `postdate.tools`, and, inside functions of `spark`, `postdate.spark`.
+Imports `postdate.sidecar`, the packages below `postdate.sidecar`, `postdate.tools`, and, inside functions of `spark`,
+`postdate.spark`.
 Its modules and packages in import order; each may import those listed before it: `limits`, `commands`, `options`,
 `request_options`, `tools`, `spark`, `operation`, `requests`. The other modules may import all of these.
 Thread rule: the main thread.
@@ -41,9 +43,9 @@ def main() -> NoReturn:
 def _exit(code: int) -> NoReturn:
     """Runs Python's exit functions, and ends the process without the exit functions of native libraries.
 
-    OpenSSL's exit function frees state that a thread of librdkafka may still use in a TLS handshake, for example for a
-    request that has timed out. *Measured*: 18 of 300 processes that did not trust the certificate of a broker ended
-    with SIGSEGV.
+    OpenSSL's exit function frees state that a thread of librdkafka may still use in a TLS handshake, for example after
+    a request has timed out. *Measured*: 18 of 300 processes that did not trust the certificate of a broker ended with
+    SIGSEGV.
     """
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

@@ -1,4 +1,4 @@
-"""`python -m postdate.cli`: the program `postdate`, for processes that start themselves again."""
+"""`python -m postdate.cli`: the program `postdate`, for processes that start further processes of Postdate."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Imported(UserDict[str, Any]):
 class Commands(click.Group):
     """A group that lists commands in the order in which they were added, and prints each expected error on stderr.
 
-    A bug is not caught: it ends with a traceback and exit code 1.
+    The exception of a bug is not caught: the process ends with a traceback and exit code 1.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:

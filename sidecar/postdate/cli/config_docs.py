@@ -1,7 +1,7 @@
 """The configuration as text: the effective values (`config show`) and the reference of all options (`config docs`).
 
-Secrets appear as `***`. `config show` prints TOML that can be loaded again, except for the secrets. Pure functions of
-`loader.Loaded` and the schema.
+Secrets appear as `***`. `config show` prints TOML that can be loaded again, except for the secrets. The functions are
+pure: they depend only on `loader.Loaded`, the schema and the bounds.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def _topic_table(topic: RequestTopicConfig) -> dict[str, Any]:
 
 
 def as_json_tree(config: Config, *, with_bounds: bool = False) -> dict[str, Any]:
-    """Returns the configuration as one tree of plain values, secrets masked, with derived values (instance, data_dir)
-    filled in; `with_bounds`: also the bounds, under `limits`."""
+    """Returns the configuration as one tree of plain values, with secrets masked and derived values (instance,
+    data_dir) filled in. `with_bounds`: the tree also contains the bounds, under `limits`."""
     tree: dict[str, Any] = {}
     for path, leaf in leaves().items():
         if path == REQUEST_TOPICS:
@@ -106,8 +106,8 @@ def as_json_tree(config: Config, *, with_bounds: bool = False) -> dict[str, Any]
 
 
 def as_toml(loaded: Loaded, *, with_bounds: bool = False) -> str:
-    """Returns the effective configuration as TOML, each line with its source; `with_bounds`: the bounds follow as
-    comments."""
+    """Returns the effective configuration as TOML, with the source of each setting. All settings of a request topic
+    have the source in the first line of their table. `with_bounds`: the bounds follow as comments."""
     lines = [*_toml_lines(loaded), *(_bound_lines() if with_bounds else ())]
     return "\n".join(lines) + "\n"
 
@@ -150,7 +150,8 @@ def _line(key: str, value: Any, loaded: Loaded, path: str) -> str:
 
 
 def as_markdown() -> str:
-    """Returns the reference of every option: key, environment variable, default, range, meaning."""
+    """Returns the reference as Markdown: key, environment variable, default, range and meaning of every option, and the
+    bounds."""
     lines = [
         "# Configuration",
         "",

@@ -91,12 +91,12 @@ _TIME_FORMS: Mapping[Callable[[str], int], str] = {
     time_ms: "RFC 3339, epoch milliseconds, now, 10s (from now) or -2h (ago)",
     past_ms: "RFC 3339, epoch milliseconds, now or -2h (ago)",
 }
-"""The forms of an option TIME, by the function that parses it."""
+"""The accepted forms of a TIME, by the function that parses it."""
 
 
 def duration_text(text: str) -> str:
     """Returns a duration, or an interval and its phase, as the text of a header. Raises BadParameter for a number
-    without a unit."""
+    without a unit, except 0."""
     try:
         return "/".join(map(require_unit, text.split("/")))
     except ValueError as error:
@@ -112,8 +112,9 @@ def duration_ms(text: str) -> int:
 
 
 def seconds_option(name: str, default: str, least: str, most: str, text: str) -> Callable[[Command], Command]:
-    """Returns an option that takes a duration and passes it in seconds. A number without a unit counts as seconds, for
-    compatibility with earlier versions. `least`, `most`: the bounds of the option, as durations."""
+    """Returns a decorator that adds an option, which takes a duration and passes it in seconds. A number without a unit
+    counts as seconds, for compatibility with earlier versions. `least`, `most`: the bounds of the option, as
+    durations."""
     bounds_ms = parse_duration_ms(least), parse_duration_ms(most)
 
     def seconds(value: str) -> float:
@@ -141,18 +142,20 @@ class Renamed(click.Option):
 
 
 def from_option(text: str, *names: str, kind: Callable[[str], int] = past_ms) -> Callable[[Command], Command]:
-    """Returns the option --from of a time range. `names`: its former names, then the name of the parameter."""
+    """Returns a decorator that adds the option --from of a time range. `names`: its former names, then the name of the
+    parameter."""
     text = f"{text} TIME: {_TIME_FORMS[kind]}."
     return click.option("--from", *names, cls=Renamed, type=kind, metavar="TIME", help=text)
 
 
 def until_option(text: str, *names: str, kind: Callable[[str], int] = past_ms) -> Callable[[Command], Command]:
-    """Returns the option --until of a time range, exclusive. `names` as in `from_option`."""
+    """Returns a decorator that adds the option --until of a time range, exclusive. `names` as in `from_option`."""
     return click.option("--until", *names, cls=Renamed, type=kind, metavar="TIME", help=text)
 
 
 def requests_option(text: str = "Request topic", multiple: bool = False) -> Callable[[Command], Command]:
-    """Returns the option --requests of a command whose default is the configured request topic."""
+    """Returns a decorator that adds the option --requests, for a command whose default is the configured request
+    topics."""
     text = f"{text}{'; repeatable' if multiple else ''}. [{DEFAULT_REQUESTS}]"
     return click.option("--requests", multiple=multiple, metavar="TOPIC", help=text)
 

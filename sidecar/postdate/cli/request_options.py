@@ -1,6 +1,7 @@
 """Converts the options of a command into the headers of a request.
 
-The text of an option becomes the value of a header unchanged; only the request parser interprets it.
+A point in time becomes epoch milliseconds. The text of every other option becomes the value of a header unchanged, and
+only the request parser interprets it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ TIMES = {"at": names.AT, "delay": names.DELAY, "level": names.LEVEL}
 
 
 def time_options(command: Command) -> Command:
-    """Adds --at, --delay and --level; `time_headers` accepts one of them."""
+    """Adds --at, --delay and --level; `time_headers` accepts at most one of them."""
     for option in (
         click.option("--level", metavar="N", help="Delay level; 0: immediately."),
         click.option("--delay", type=duration_text, metavar="DURATION", help="Delay: 1500ms, 90s, 2h30m, 1d12h, PT5M."),
@@ -88,8 +89,8 @@ def parsed(
 ) -> Request | None:
     """Returns a request that was sent, parsed with the timestamp of the broker.
 
-    Returns None if the sidecar will refuse the request, because the clock of the broker differs from that of this
-    machine, or if `policies` does not contain the retry policy that it names.
+    Returns None if the sidecar will refuse the request because the clock of the broker differs from that of this
+    machine. Also returns None if the request names a retry policy that `policies` does not contain.
     """
     at_ms = delivery.timestamp_ms
     try:
@@ -102,6 +103,6 @@ def parsed(
 
 
 def due_ms(rules: RequestRules, record: UnsentRequest, partition: int, delivery: DeliveryReport) -> int | None:
-    """Returns the due time of a control that was sent, epoch ms; None as for `parsed`."""
+    """Returns the due time of a control that was sent, epoch ms; None if `parsed` returns None."""
     request = parsed(rules, record, partition, delivery)
     return None if request is None else request.due_ms

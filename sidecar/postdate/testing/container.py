@@ -1,4 +1,4 @@
-"""The image of the sidecar as a container of testcontainers, which only this module needs (pip install testcontainers).
+"""A sidecar in a container. Only this module needs testcontainers (pip install testcontainers).
 
     with PostdateContainer("kafka:9092", kafka.get_bootstrap_server(), image=IMAGE).with_network(network) as postdate:
         ...
@@ -35,10 +35,10 @@ class PostdateContainer(DockerContainer, Observed):
     """A sidecar in a container, with a new request topic and the topics beside it.
 
     `kafka`: the address of Kafka for the container. `bootstrap_servers`: the address for the test, if it differs.
-    `image`: the default is POSTDATE_TEST_IMAGE; raises ValueError if neither is given. `options`: further options of
-    `postdate run`. Pass settings with `with_env` (POSTDATE_…), and the network with `with_network`.
+    `image`: the default is the value of POSTDATE_TEST_IMAGE. `options`: further options of `postdate run`. Raises
+    ValueError if no image is given. Pass settings with `with_env` (POSTDATE_…), and the network with `with_network`.
 
-    `start` returns when every shard is served, and raises NotDelivered after a time-out.
+    `start` returns when every shard is served. It raises NotDelivered if the container exits, and after a time-out.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class PostdateContainer(DockerContainer, Observed):
         self._run = ["postdate", "run", *named, "--group-id", self.requests.name, "--http-port", "0", *options]
 
     def start(self) -> Self:
-        """Starts the container, and waits until it serves every shard. Removes it if that fails."""
+        """Starts the container, and waits until it serves every shard. Removes the container if the wait fails."""
         super().start()
         try:
             self._wait_until_it_serves()
@@ -80,15 +80,15 @@ class PostdateContainer(DockerContainer, Observed):
         self._container = None
 
     def log(self) -> str:
-        """Returns the end of the output of the sidecar."""
+        """Returns the end of the container's output: stderr, then stdout."""
         if self._container is None:
             return ""
         stdout, stderr = self.get_logs()
         return "\n".join(stream.decode(errors="replace")[-_LOG_CHARS_SHOWN:] for stream in (stderr, stdout))
 
     def _configure(self) -> None:
-        """Sets command and entry point; testcontainers calls this before it creates the container. The entry point of
-        the image cannot create the topics, since it runs only one command."""
+        """Sets command and entry point. testcontainers calls this method before it creates the container. The entry
+        point of the image runs only one command, so it could not create the topics too."""
         self.with_command([f"{shlex.join(self._create)} && exec {shlex.join(self._run)}"])
         self._kwargs = {**self._kwargs, "entrypoint": ["sh", "-c"]}
 

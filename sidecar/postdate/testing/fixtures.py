@@ -15,6 +15,7 @@ from postdate.testing.local_postdate import LocalPostdate
 
 @pytest.fixture(scope="session")
 def postdate() -> Iterator[LocalPostdate]:
-    """A request topic and a sidecar that serves it, for the whole session. Tests must use different targets and ids."""
+    """A request topic and a sidecar that serves it, for the whole session. Each test must use separate targets and
+    ids."""
     with LocalPostdate(os.environ.get("POSTDATE_TEST_BOOTSTRAP")) as running:
         yield running

@@ -1,7 +1,8 @@
-"""A sidecar as a child process, with new topics, on a given broker or on a broker that it starts.
+"""A sidecar as a child process, with new topics, on a given broker or on a new local broker.
 
-All processes end with the block. The timer indexes and the broker's data are in a temporary directory, which is
-removed. Topics on a given broker stay. Their names are unique, so runs do not affect each other.
+All processes that the `with` block has started end with it. The timer indexes and the data of a local broker are in a
+temporary directory, which is then removed. Topics on a given broker stay. Their names are unique, so runs do not affect
+each other.
 
 Thread rule: one thread.
 """
@@ -25,7 +26,8 @@ from postdate.tools.dev_broker.jars import Progress, quiet
 from postdate.tools.dev_broker.local_broker import LocalBroker
 
 START_TIMEOUT_S: Final = 120.0
-"""Seconds: a cold start on a slow machine, without the broker; a fast machine needs some seconds."""
+"""Seconds: the longest wait for the creation of the topics, and again for the shards. A cold start on a slow machine
+may take this long, without the broker; a fast machine needs some seconds."""
 _POLL_S: Final = 0.05
 
 
@@ -33,10 +35,11 @@ class LocalPostdate(Observed):
     """A request topic and a sidecar that serves it, for the duration of a `with` block.
 
     `bootstrap_servers`: a running broker; None starts a broker, which needs Java 17 and downloads Kafka's jars once.
-    `allow`: the allowed targets. `options`: further options of `postdate run`. `broker_settings`: for a started broker.
-    `requests`: the request topic for `postdate.client`.
+    `allow`: the allowed targets. `options`: further options of `postdate run`. `broker_settings`: the settings of a
+    broker that the block starts. The attribute `requests` is the request topic for `postdate.client`.
 
-    Entering raises the errors of the broker, and NotDelivered if the sidecar does not start in time.
+    Entering the block raises the errors of the broker, and NotDelivered if the topics cannot be created or the sidecar
+    does not start in time.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The interface of a sidecar for the tests of a service: creates targets, and reads deliveries.
+"""The interface of a sidecar for the tests of a service, which creates targets and reads deliveries.
 
 Deliveries are read as by a consumer: only committed records, from the beginning. Thread rule: one thread.
 """
@@ -19,7 +19,8 @@ from postdate.wire.headers import DUE, ID, ORIGIN, Headers, is_postdate_header
 
 
 class NotDelivered(AssertionError):
-    """The expected messages did not arrive, or the sidecar did not start; the text ends with the sidecar's log."""
+    """The expected messages did not arrive, the topics could not be created, or the sidecar did not start. The text
+    contains the end of the log."""
 
 
 class Observed:
@@ -36,21 +37,21 @@ class Observed:
         """Returns the end of the sidecar's log."""
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-        """Creates a topic, such as a target, unless it exists. A request for a missing target becomes a dead letter."""
+        """Creates a topic, such as a target, unless it exists. A message for a missing target becomes a dead letter."""
         admin = self._kafka().admin()
         admin.create_topics([NewTopic(name, partitions, -1, dict(config or {}))])
         admin.close()
 
     def delivered(self, topic: str, count: int, timeout_s: float = 60.0) -> list[DeliveredRecord]:
-        """Returns all messages that this sidecar has delivered to a topic, in order of time, once there are `count`.
-        `timeout_s` includes the delays. Raises NotDelivered if there are fewer."""
+        """Returns all messages that this sidecar has delivered to an existing topic, in order of time, once there are
+        at least `count`. `timeout_s` includes the delays. Raises NotDelivered if there are fewer after this time."""
         records = consume_delivered(self._kafka(), self.requests.name, topic, count, timeout_s)
         if len(records) < count:
             raise NotDelivered(f"{topic} has {len(records)} of {count} records after {timeout_s:.0f} s.\n{self.log()}")
         return records
 
     def dead_letters(self, count: int, timeout_s: float = 60.0) -> list[DeliveredRecord]:
-        """As `delivered`, for the dead letters."""
+        """Returns the dead letters, as `delivered` returns messages."""
         return self.delivered(f"{self.requests.name}.dead-letters", count, timeout_s)
 
     def _kafka(self) -> ConfluentKafka:
@@ -58,14 +59,15 @@ class Observed:
 
 
 RECORDS_MAX: Final = 10_000
-"""The largest number of records that are read from a topic. A test with more records needs a consumer."""
+"""Reading a topic ends once this many deliveries have been found. A test with more deliveries needs a consumer."""
 _WAIT_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveredRecord:
-    """A record of a target. `headers`: the headers of the message. The headers of Postdate are separate: the `origin`
-    of the request, the due time in epoch ms (-1 on a dead letter), and the `id`, empty if there is none."""
+    """A delivered message or a dead letter. `headers`: the headers of the message, without those of Postdate. Three of
+    the latter are separate fields: `origin`, the origin of the request; `due_ms`, the due time in epoch ms, -1 if
+    the record has none; `id`, empty if there is none."""
 
     partition: int
     offset: int
@@ -79,10 +81,10 @@ class DeliveredRecord:
 
 
 def consume_delivered(kafka: Kafka, requests: str, topic: str, count: int, timeout_s: float) -> list[DeliveredRecord]:
-    """Returns the deliveries of requests on the topic `requests` to a topic, in order of time, once there are at least
-    `count`, or after `timeout_s`.
+    """Returns the deliveries to `topic` that originate from the request topic `requests`, in order of time, once there
+    are at least `count`, or after `timeout_s`.
 
-    Raises Unreachable, NotAuthorized, and RecordRejected if the topic does not exist.
+    Raises Unreachable, NotAuthorized, and KeyError if `topic` does not exist.
     """
     deadline = time.monotonic() + timeout_s
     admin = kafka.admin()

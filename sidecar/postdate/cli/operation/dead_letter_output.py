@@ -18,7 +18,8 @@ def dead_letter_as_json(requests: str, dead_letter: DeadLetter) -> dict[str, obj
     """Returns the JSON object of a dead letter. The field `dead_letter` is the position of the record on the
     dead-letter topic. In keys, bytes that are not UTF-8 are escaped.
 
-    `key` is the key of the message, `request_key` the key of the request. They usually differ if the request has an id.
+    `key` is the key of the message, and `request_key` is the key of the request. They usually differ if the request has
+    an id.
     """
     topic = OwnTopics.of(requests).dead_letters
     return {
@@ -79,7 +80,8 @@ def _why(outcome: RequeueOutcome) -> str:
 
 
 def summary(counts: Mapping[RequeueStatus, int], with_id: int, is_applied: bool) -> str:
-    """Returns one sentence about all outcomes. `with_id`: the number of requeued dead letters with an id."""
+    """Returns one line about all outcomes. `with_id`: the number of dead letters with an id among those that were, or
+    would be, requeued."""
     requeued = RequeueStatus.DONE if is_applied else RequeueStatus.WOULD
     parts = [
         f"{counts.get(requeued, 0)} {'' if is_applied else 'would be '}requeued",

@@ -2,7 +2,7 @@
 shards, and hand over the shards of a process.
 
 The commands call the HTTP API of the running processes, with the token. Kafka stores the holds, in the metadata of the
-group's offsets. `postdate shard resume` has another purpose: it restarts a shard that has halted.
+group's offsets. `postdate shard resume` has another purpose: it makes a halted shard try its takeover again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def release() -> None:
 
 
 def _add(group: click.Group, action: str, texts: dict[str, str]) -> None:
-    """Adds the three commands of a group."""
+    """Adds the commands `delivery`, `intake` and `target` to a group. `texts`: the help of each command."""
 
     @group.command("delivery", help=texts["delivery"])
     @processes_options
@@ -119,8 +119,8 @@ def drain(deployment: Deployment, output: str) -> None:
 
 
 def _change(deployment: Deployment, action: str, body: dict[str, Any], shards: tuple[str, ...], output: str) -> None:
-    """Applies the change to each named shard or topic. Raises TransientError if a shard was not reached, and is
-    therefore unchanged."""
+    """Applies the change to each named shard or topic, or to all shards. Raises ConfigError if a named shard does not
+    exist, and TransientError if the change of a shard was not confirmed."""
     unreached = 0
     for place in map(_place, shards or ("",)):
         query = [(name, str(value)) for name, value in place.items()]

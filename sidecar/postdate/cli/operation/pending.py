@@ -1,7 +1,7 @@
 """`postdate pending list|count|get`: queries pending messages over HTTP.
 
-Each running process answers for its shards. The commands find all processes through the consumer group, and merge their
-answers.
+Each running process answers for its shards. If the configuration names a broker, the commands find all processes
+through the consumer group and merge their answers.
 """
 
 from __future__ import annotations

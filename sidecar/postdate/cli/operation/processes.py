@@ -1,7 +1,7 @@
 """The options that select the running processes to query, and the `Deployment` of these processes.
 
-A user names one or more processes, or only the cluster. If the user names the cluster, the command looks up the members
-of the consumer group, as the processes do.
+The user may name one or more processes. Otherwise the command looks up the members of the consumer group, as the
+processes do, or, if the configuration names no broker, queries a process on this machine.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def warn_about_unqueried_shards(deployment: Deployment) -> None:
 
 
 def deployment_of(config: Config, urls: tuple[str, ...], token_file: Path | None) -> Deployment:
-    """Returns the processes at these addresses; without addresses, the members of the group. Raises TransientError,
+    """Returns the processes at these addresses. Without addresses, returns the members of the group, or, if the
+    configuration names no broker, the process at the default address. Raises ConfigError, TransientError,
     KafkaFault."""
     path = token_file or config.http.token_file
     return _deployment(config, urls, read_secret(path).strip() if path is not None else "")
@@ -88,7 +89,8 @@ def _deployment(config: Config, urls: tuple[str, ...], token: str) -> Deployment
 
 
 def _found(config: Config, token: str) -> Deployment:
-    """Returns the processes of the members of the group. Raises KafkaFault; TransientError if the group is empty."""
+    """Returns the processes of the members of the group. Raises KafkaFault, and TransientError if no member has a
+    usable HTTP address."""
     from postdate.sidecar.http.api.peers import read_group
     from postdate.sidecar.http.queries.deployment import Deployment, peers_of
 
@@ -104,7 +106,7 @@ def _found(config: Config, token: str) -> Deployment:
 
 
 def _labels() -> dict[str, str]:
-    """Returns headers for the log of actions: the user's name, and one id for the requests to several processes."""
+    """Returns headers for the log of actions: the user's name, and one action id for all requests of this command."""
     from postdate.sidecar.http.action_log import ACTION, ACTOR, new_action_id
 
     try:

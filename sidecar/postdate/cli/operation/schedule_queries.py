@@ -76,7 +76,8 @@ def show(deployment: Deployment, request_id: str, requests: str | None, output: 
         fail(f"no schedule with the id {request_id} is pending")
     for entry in schedules:
         history = deployment.history(entry["origin"], [])
-        # The history may include an occurrence that was delivered since `entries` was read. Its entry is as recent.
+        # The history may contain an occurrence that was delivered after `schedules` was read. The entry in the history
+        # is as recent as its events.
         entry = history["entry"] or entry
         events = _latest(history["events"])
         if output == "json":

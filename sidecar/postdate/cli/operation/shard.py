@@ -1,7 +1,7 @@
-"""`postdate shard status|resume|rebuild`: shows the shards of a data directory, and restarts or rebuilds one of them.
+"""`postdate shard status|resume|rebuild`: shows the shards of a data directory, and resumes or rebuilds one of them.
 
-The commands need no broker and no open port: they read and write small files in the directories of the shards, on the
-same machine.
+The commands need no broker and no open port: they read and write files in the directories of the shards, on the same
+machine.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def as_json(found: FoundShard, now_ms: int) -> dict[str, object]:
 
 
 def as_lines(found: FoundShard, now_ms: int) -> list[str]:
-    """Returns one shard as text."""
+    """Returns the lines of text for one shard."""
     status, age_ms = found.status, found.age_ms(now_ms)
     state = click.style(found.state.value, fg="red", bold=True) if found.state in _STOPPED else found.state.value
     numbers = {
@@ -173,7 +173,8 @@ def _data_path(loader: Loader, data_dir: str | None) -> Path:
 
 
 def _find(data: Path, name: str, cluster: str | None) -> FoundShard:
-    """Returns the shard with this name. Raises ConfigError if no shard, or more than one, has the name."""
+    """Returns the shard with this name, in the cluster with the id `cluster` if it is given. Raises ConfigError if no
+    shard matches, or more than one."""
     from postdate.sidecar.operation.shard_directories import find_shards
 
     matches = [found for found in find_shards(data) if found.name == name and cluster in (None, found.cluster_id)]
@@ -188,8 +189,8 @@ def _find(data: Path, name: str, cluster: str | None) -> FoundShard:
 
 
 def _accepted(found: FoundShard, loss: Loss | None, text: str | None) -> Loss | None:
-    """Returns the accepted loss; None if the halt names no loss. Raises ConfigError if `text` is not the range of the
-    halt."""
+    """Returns the accepted loss; None if neither the halt nor `text` names one. Raises ConfigError if `text` is not the
+    range that the halt names."""
     if text is None:
         if loss is not None:
             raise ConfigError(
@@ -205,7 +206,8 @@ def _accepted(found: FoundShard, loss: Loss | None, text: str | None) -> Loss | 
 
 
 def _instruct(found: FoundShard, instruction: Instruction) -> None:
-    """Writes the instruction, and waits until the serving process, if any, has read it."""
+    """Writes the instruction. If a process serves the shard, waits until it has read the instruction, at most
+    PICK_UP_S_MAX."""
     path = instruct(found.directory, instruction)
     if _is_silent(found):
         print_note(f"no process serves {found.name} now; the next process that does will carry it out")

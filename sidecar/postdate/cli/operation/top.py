@@ -39,7 +39,7 @@ _AHEAD = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One shard at one time. None: unknown."""
+    """One shard at one time. A value of None is unknown."""
 
     shard: str
     state: str
@@ -106,7 +106,8 @@ def top(loader: Loader, data_dir: str | None, interval: float, once: bool, outpu
 
 
 def screen(now: TopSample, before: TopSample | None) -> Group:
-    """Returns the screen: one line for each shard, and the upcoming load of all shards."""
+    """Returns the screen: one line for each shard, the upcoming load of all shards, their holds, and the reasons of
+    their states."""
     table = Table(box=None, padding=(0, 1, 0, 0))  # fits eighty columns
     for title in ("shard", "state"):
         table.add_column(title, no_wrap=True)
@@ -138,7 +139,7 @@ def _cells(row: Row, now: TopSample, before: TopSample | None) -> tuple[str, ...
 
 
 def _rates(row: Row, now: TopSample, before: TopSample | None) -> tuple[str, str]:
-    """Returns the requests read and the entries ended per second; a dash until both samples exist."""
+    """Returns the requests read and the entries ended per second; a dash for a rate that is unknown."""
     old = before.rows.get(row.shard) if before is not None else None
     if before is None or old is None or row.next_request is None or old.next_request is None:
         return "-", "-"
@@ -151,7 +152,7 @@ def _rates(row: Row, now: TopSample, before: TopSample | None) -> tuple[str, str
 
 
 def _ahead(rows: Iterable[Row]) -> Table:
-    """Returns the entries due within each horizon, as bars."""
+    """Returns the entries due within each horizon, as bars, and the number of ending entries."""
     total: Counter[str] = Counter()
     for row in rows:
         total.update(row.horizons)
@@ -190,7 +191,8 @@ def _due_in_ms(snapshot: WheelSnapshot, now_ms: int) -> int | None:
 
 
 def _span(ms: int | None) -> str:
-    """Returns a duration in its largest unit, with one decimal place."""
+    """Returns a duration in its largest unit: with one decimal place from 1 s on, as whole milliseconds below; `now`
+    for 0, and a dash for None."""
     if ms is None:
         return "-"
     for unit, unit_ms in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):

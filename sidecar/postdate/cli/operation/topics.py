@@ -204,8 +204,8 @@ def _add_partitions(admin: Admin, requests: str) -> None:
 
 
 def _seen(admin: Admin, names: Iterable[str]) -> dict[str, TopicInfo]:
-    """Returns the descriptions of existing topics, with the settings SETTINGS_READ. Repeats the request while a broker
-    does not know a new topic. Raises Retriable after COMMAND_TIMEOUT_S."""
+    """Returns the descriptions of existing topics, with the settings SETTINGS_READ. Repeats the request while the
+    answer lacks a topic: not every broker knows a new topic yet. Raises Retriable after COMMAND_TIMEOUT_S."""
     expected, deadline = set(names), time.monotonic() + COMMAND_TIMEOUT_S
     while True:
         live = admin.describe(expected, rules.SETTINGS_READ)
@@ -229,8 +229,8 @@ def _violations(own: OwnTopics, admin: Admin, bootstrap_servers: str) -> list[ru
 
 
 class _TopicCreator:
-    """Creates topics. If there are too few brokers, and the user has not set a replication factor, the topics get fewer
-    replicas."""
+    """A creator of topics. If there are too few brokers, and the user has not set a replication factor, the topics get
+    fewer replicas."""
 
     def __init__(self, *, may_fall_back: bool) -> None:
         self._may_fall_back = may_fall_back

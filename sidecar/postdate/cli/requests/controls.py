@@ -2,7 +2,7 @@
 schedule pause`, `resume`, `cancel`, `trigger` and `backfill` do the same for a recurring schedule.
 
 A control must follow its request in the same partition. With --origin, this is the partition of the origin. With --id,
-murmur2 chooses it by the id and the partition count of the live topic.
+the partition follows from the murmur2 hash of the id and the partition count of the live topic.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class ControlTarget:
 
     @classmethod
     def of(cls, requests: str | None, request_id: str | None, origin: str | None) -> ControlTarget:
-        """Combines the options. Raises UsageError unless exactly one of id and origin is given, and for a malformed
-        origin."""
+        """Combines the options. Raises UsageError unless exactly one of id and origin is given, and for an origin that
+        is malformed or not on the topic `requests`."""
         if (request_id is None) == (origin is None):
             raise click.UsageError("give one of --id and --origin")
         if origin is None:

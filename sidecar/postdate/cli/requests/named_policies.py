@@ -20,8 +20,8 @@ from postdate.wire.requests.returns import NO_POLICIES
 def policies_for(kafka: Kafka, admin: Admin, part: Partition, log: Partition, request: Request) -> NamedPolicies:
     """Returns the named policies of the shard `part`, from its dispatch log `log`.
 
-    Returns no policies if the request names none, or if the log is empty or cannot be read. Raises ConfigError if the
-    log does not have the named policy, since a sidecar would refuse the request. Cost: reads the end of the log.
+    Returns no policies if the request names none, or if no record at the end of the log can be read. Raises ConfigError
+    if the log does not have the named policy, since a sidecar would refuse the request. Cost: reads the end of the log.
     """
     name = request.retry.policy if request.retry is not None else None
     if not isinstance(name, str):
@@ -39,7 +39,8 @@ def policies_for(kafka: Kafka, admin: Admin, part: Partition, log: Partition, re
 
 
 def _last_rows(kafka: Kafka, admin: Admin, log: Partition) -> list[PolicyRow] | None:
-    """Returns the policies in the last committed record of a dispatch log; None if the end of the log has no record."""
+    """Returns the policies in the last committed record of a dispatch log; None if the last LOG_TAIL_OFFSETS offsets
+    have no record."""
     start = admin.start_offsets([log])[log]
     end = admin.end_offsets([log], Isolation.READ_COMMITTED)[log]
     first, rows = max(start, end - limits.LOG_TAIL_OFFSETS), None

@@ -1,6 +1,6 @@
 """`postdate schedule create|list|show|pause|resume|trigger|backfill|cancel`: messages that recur.
 
-The command checks the request by the rules of the sidecar, as `postdate send` does.
+`create` checks its request by the rules of the sidecar, as `postdate send` does.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ _HEADERS = {
 
 
 def _repeat_options(command: Command) -> Command:
-    """Adds the options for the times of a schedule; `_repeat_headers` converts them to headers."""
+    """Adds the options for the times of a schedule. `record_of` converts --grace and --window to headers,
+    `_repeat_headers` converts the others."""
     for option in (
         click.option(
             "--grace", type=duration_text, metavar="DURATION", help="Skip occurrences that would be later than this."
@@ -165,7 +166,8 @@ def _repeat_headers(options: Mapping[str, Any]) -> Headers:
 
 
 def _schedule_of(message: Mapping[str, Any], when: Headers) -> Schedule:
-    """Returns the schedule that the options describe. Raises UsageError if they do not describe a valid schedule."""
+    """Returns the schedule that the options describe. `when`: the result of `_repeat_headers`. Raises UsageError if the
+    options do not describe a valid schedule."""
     headers = dict(when)
     if names.CRON not in headers and names.EVERY not in headers:
         raise click.UsageError("give one of --cron and --every")

@@ -25,8 +25,8 @@ _FOLDS: Final = {
 
 
 def next_occurrences(schedule: Schedule, after_ms: int, limit: int) -> list[Occurrence]:
-    """Returns the first `limit` occurrences of a request that is sent at the instant `after_ms`. Omits times in a
-    gap."""
+    """Returns the first `limit` occurrences after the instant `after_ms`, for a request that is sent at this instant.
+    Omits times in a gap."""
     occurrences: list[Occurrence] = []
     occurrence = first_occurrence(schedule, after_ms)
     if occurrence is not None:  # the start of a schedule may precede `after_ms`
@@ -92,5 +92,5 @@ def _naive(local_ms: int) -> str:
 
 
 def _wall(local_s: int) -> str:
-    """Returns a wall-clock time without its day."""
+    """Returns a wall-clock time without its date."""
     return _naive(local_s * 1_000)[11:].removesuffix(":00")

@@ -43,7 +43,8 @@ _DONE: Final = {"cancel": "cancelled", "reschedule": "moved"}
 
 
 def selector_options(command: Command) -> Command:
-    """Adds the selectors, --dry-run and --yes, and the options that a dry run needs to find the processes."""
+    """Adds the selectors, --partition, --dry-run and --yes, and the options for finding the processes that count the
+    messages."""
     for option in (
         click.option(
             "--token-file",
@@ -75,13 +76,13 @@ def selector_options(command: Command) -> Command:
 
 
 def is_selection(options: dict[str, Any]) -> bool:
-    """True if a command has at least one selector."""
+    """True if the options contain at least one selector."""
     return any(options[name] is not None for name in SELECTOR_FIELDS)
 
 
 def is_bulk(options: dict[str, Any]) -> bool:
-    """True if a command has selectors. Raises UsageError if the command both has selectors and names one message, if it
-    does neither, or if it has --dry-run or --partition without a selector."""
+    """True if the options contain selectors. Raises UsageError if they contain selectors and also name one message, if
+    they contain neither, or if they contain --dry-run or --partition without a selector."""
     if is_selection(options):
         if options["request_id"] is not None or options["origin"] is not None:
             raise click.UsageError("give --id or --origin, or selectors, not both")
@@ -96,8 +97,8 @@ def is_bulk(options: dict[str, Any]) -> bool:
 
 
 def control_selected(loader: Loader, headers: Headers, options: dict[str, Any]) -> None:
-    """Sends a bulk control with these headers; with --dry-run, only counts the selected messages. Ends the process with
-    code 1 if a verdict does not arrive."""
+    """Sends a bulk control with these headers to each partition; with --dry-run, only counts the selected messages.
+    Ends the process with code 1 if the command waits for verdicts and one does not arrive."""
     from postdate.sidecar.cluster.connection import admin_of, kafka_of
     from postdate.sidecar.ingest.request_rules import rules_of
 

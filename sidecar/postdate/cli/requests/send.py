@@ -158,8 +158,8 @@ def send_request(
     output: str,
     delivery_timeout_ms: int | None = None,
 ) -> None:
-    """Checks a request by the rules of the sidecar, sends it, and reports it. `delivery_timeout_ms`: also waits for its
-    delivery, at most for this time; None: does not wait.
+    """Checks a request by the rules of the sidecar, sends it, and reports it. `delivery_timeout_ms`: how long after the
+    due time or the window the command waits for the delivery; None: it does not wait for the delivery.
 
     Raises ConfigError if the sidecar would refuse the request.
     """
@@ -206,7 +206,8 @@ def request_record_of(message: Mapping[str, Any]) -> UnsentRequest:
 
 
 def record_of(message: Mapping[str, Any], when: Headers) -> UnsentRequest:
-    """Returns the request record of the message that the options describe. `when`: the headers of its time."""
+    """Returns the request record of the message that the options describe. `when`: the headers of its time. Reads
+    standard input if the value is `-`."""
     headers: Headers = [*message["headers"], *when]
     own = {
         names.TOPIC: message["topic"],

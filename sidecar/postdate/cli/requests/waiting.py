@@ -1,9 +1,9 @@
 """Waits for the verdict on a request that a command has sent, or for the end of its message.
 
 The command reads the end offset of the verdicts topic or the dispatch log *before* it produces the request, so it
-cannot miss the record. From there it reads with read_committed, so the result is final. The dispatch log records the
-fate of every request, whatever the value of the setting `verdicts`. A negative result is printed like any other, and
-the exit code is 1.
+cannot miss the record. From this offset it reads with read_committed, so it does not report the result of an aborted
+transaction. The dispatch log records the fate of every request, whatever the value of the setting `verdicts`. A
+negative result is printed like any other, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _WHY_NOT: Mapping[Verdict, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """How a command waits for a verdict. `wanted`: True if it waits; `timeout_ms`: the longest wait."""
+    """The wait of a command for a verdict. `wanted`: True if the command waits; `timeout_ms`: the longest wait."""
 
     wanted: bool
     timeout_ms: int
@@ -78,7 +78,8 @@ def _verdict_options(command: Command, timeout: str) -> Command:
 
 
 def waiting(wait_verdict: bool, timeout: int | None) -> Waiting:
-    """Combines --wait-verdict and --timeout (ms). Raises UsageError if there is a time-out but nothing to wait for."""
+    """Combines --wait-verdict and --timeout (ms). Raises UsageError if --timeout is given and the command does not
+    wait."""
     if timeout is None:
         return Waiting(wait_verdict, limits.VERDICT_TIMEOUT_MS)
     if not wait_verdict:
@@ -175,9 +176,9 @@ def committed_records(kafka: Kafka, part: Partition, start: int, timeout_ms: int
 def is_positive(answer: VerdictRecord) -> bool:
     """True if the request had its effect, whether it is a control or schedules a message.
 
-    `replaced` with the origin of another entry means that this request replaced that entry. Without an origin it means
-    that this request was replaced. The same applies to `cancelled`. `kept` and `dropped` are positive too, since the
-    request itself set these rules.
+    `replaced` with the origin of another entry (`of`) means that this request replaced that entry. Without this origin
+    it means that this request was replaced. The same applies to `cancelled`. `kept` and `dropped` are positive too,
+    since the request itself set these rules.
     """
     match answer.verdict:
         case Verdict.ACCEPTED | Verdict.DELIVERED | Verdict.RESCHEDULED | Verdict.APPLIED:
@@ -218,8 +219,8 @@ def _no_verdict(requests: str, waiting: Waiting, record: UnsentRequest) -> str:
 @dataclass(frozen=True, slots=True)
 class FinalFate:
     """The final fate of a request. `ended_ms`: the broker's timestamp of the record with this fate. `first_due_ms`: the
-    first due time in the record. `chosen_ms`: the chosen time; -1 if the request has no window. `survivor`: the offset
-    of the message that was preferred; -1 if there is none."""
+    first due time that the fate contains. `chosen_ms`: the chosen time; -1 if the request has no window. `survivor`:
+    the offset of the request whose message was preferred; -1 if there is none."""
 
     fate: str
     ended_ms: int
@@ -229,7 +230,8 @@ class FinalFate:
 
 
 class FateWatch:
-    """Watches the dispatch log of one partition from its present end on. Create it before the request is produced."""
+    """A reader of the dispatch log of one partition, from its present end on. Create it before the request is
+    produced."""
 
     def __init__(self, kafka: Kafka, admin: Admin, requests: Partition) -> None:
         self._kafka = kafka
@@ -239,8 +241,8 @@ class FateWatch:
 
     def report(self, delivery: DeliveryReport, request: Request | None, timeout_ms: int, output: str) -> None:
         """Waits until the request has ended, at most `timeout_ms` after its due time or window, and prints its fate.
-        Ends the process with 1 if the message was not delivered in time. `request`: the result of
-        `request_options.parsed`.
+        Ends the process with 1 if the request does not end in this time, or ends without a delivery. `request`: the
+        result of `request_options.parsed`.
 
         Lateness is defined as in the metric `postdate_lateness_seconds`. It counts from the due time or the chosen
         time, or from the timestamp of the request if that is later.
@@ -255,7 +257,7 @@ class FateWatch:
                 f" that a sidecar serves {self._requests.topic}, and that its shard is not halted"
             )
             return
-        if request is None or request.latest_ms:  # only the sidecar knows the policy, or the begin of the series
+        if request is None or request.latest_ms:  # only the sidecar knows the policy, or the start of the series
             due_ms = end.first_due_ms
         late_ms = end.ended_ms - max(due_ms, end.chosen_ms, delivery.timestamp_ms)
         survivor = ""

@@ -131,7 +131,7 @@ def _user() -> str:
 
 
 def common_to(config: Config, setting: str) -> Any:
-    """Returns the value of a setting that all audited request topics share. Raises ConfigError if their values
+    """Returns the value of a setting that all configured request topics share. Raises ConfigError if their values
     differ."""
     values = {getattr(topic, setting) for topic in config.request_topics}
     if len(values) != 1:

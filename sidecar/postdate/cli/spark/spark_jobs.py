@@ -32,7 +32,7 @@ def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def job_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Returns the options of a job. An option that is None is left out, so the default of the job applies."""
+    """Returns the options of a job. Omits an option that is None, so that the default of the job applies."""
     values = options | {"spark_conf": dict(options["spark_conf"])}
     return {name: value for name, value in values.items() if value is not None}
 

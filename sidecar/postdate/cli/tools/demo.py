@@ -94,7 +94,8 @@ def _perform(console: Console, directory: Path, stack: ExitStack, messages: int,
 
 
 def _keep_logs(directory: Path) -> bool:
-    """Copies the logs of all processes to a new directory, and prints its path. Returns False if there is no output."""
+    """Copies the logs of all processes to a new directory, and prints its path. If all logs are empty, copies nothing
+    and returns False."""
     logs = [*directory.glob("*.log"), *directory.glob("*.out"), *directory.glob("broker/broker.log")]
     if any(file.stat().st_size for file in logs):
         kept = Path(tempfile.mkdtemp(prefix="postdate-demo-failed-"))

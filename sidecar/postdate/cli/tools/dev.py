@@ -83,7 +83,7 @@ class StartProgress:
         self._last = ""
 
     def __call__(self, step: str, done: int, total: int) -> None:
-        """Shows the current step. `total` 0: unknown."""
+        """Shows the current step. If `total` is 0, the number of parts is unknown."""
         text = f"{step} ({done} of {total})" if total else step
         if sys.stderr.isatty():
             if self._status is None:

@@ -9,7 +9,7 @@ from types import FrameType
 
 
 class Interrupted(BaseException):
-    """SIGINT or SIGTERM arrived: stop all started processes and exit."""
+    """SIGINT or SIGTERM arrived. The command must stop all processes that it started, and exit."""
 
 
 @contextmanager
