@@ -8,7 +8,8 @@ from typing import Final
 # after this time, probably no sidecar serves the shard.
 VERDICT_TIMEOUT_MS: Final = 30_000
 
-# Dead letters that one command lists or requeues: more than a person reads, and few enough to fit into memory.
+# Dead letters that one command lists or requeues. The default is more than a person reads; the maximum fits into
+# memory.
 DEAD_LETTERS_MAX_DEFAULT: Final = 1_000
 DEAD_LETTERS_MAX: Final = 100_000
 

@@ -1,7 +1,8 @@
 """Options that many commands share, and the configuration that a command loads from them.
 
-Short options are those of kcat and of Kafka's own tools: -b, -X, -F. A command decorated with `@configured` gets a
-`Loader` as its first argument and calls it with the values of its options by path.
+-b, -X and -F are named as in kcat, and --bootstrap-server and --command-config as in Kafka's own tools. A command
+decorated with `@configured` gets a `Loader` as its first argument, and calls it with the values of its other options,
+by the path of each setting.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ def time_text(text: str) -> str:
 
 
 def past_ms(text: str) -> int:
-    """As `time_ms`, for a search in the past. Also raises BadParameter for a duration without a minus sign, which would
-    be a time in the future."""
+    """Parses a time for a search in the past, as `time_ms` does. Also raises BadParameter for a duration without a
+    minus sign, which would be a time in the future."""
     try:
         is_ahead = not text.isdigit() and parse_duration_ms(text) > 0
     except ValueError:
@@ -172,8 +173,8 @@ def configured(command: Command) -> Callable[..., Any]:
 
 
 def configured_without_kafka(command: Command) -> Callable[..., Any]:
-    """As `configured`, for a command that needs no broker. The options -b, -X and -F are valid, so that an operator can
-    pass the same options to each command, but the help does not show them."""
+    """Does the same as `configured` for a command that needs no broker. The options -b, -X and -F are valid, so that an
+    operator can pass the same options to each command, but the help does not show them."""
     return _configured(command, needs_kafka=False)
 
 

@@ -1,7 +1,7 @@
 """Converts the options of a command into the headers of a request.
 
-A point in time becomes epoch milliseconds. The text of every other option becomes the value of a header unchanged, and
-only the request parser interprets it.
+The time of --at becomes epoch milliseconds. The text of --delay and of --level becomes the value of a header unchanged,
+and the request parser interprets it.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ def processes_options(command: Command) -> Callable[..., Any]:
 
 
 def one_process_options(command: Command) -> Callable[..., Any]:
-    """As `processes_options`, for a command that acts on one process. The help does not show the options that find the
-    consumer group."""
+    """Does the same as `processes_options` for a command that acts on one process. The help does not show the options
+    that find the consumer group."""
     text = f"Process to drain. Required if the configuration names a broker; otherwise {_HERE} is the default."
     return _with_deployment(command, text, by_group=False)
 

@@ -1,6 +1,6 @@
 """The preview of a schedule, computed without Kafka: its next nominal times, a description in words, and clock changes.
 
-Pure functions from a schedule and a time to lines of text.
+All functions are pure.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def next_occurrences(schedule: Schedule, after_ms: int, limit: int) -> list[Occu
 
 
 def preview(schedule: Schedule, occurrences: list[Occurrence], after_ms: int) -> Iterator[str]:
-    """Yields the lines of a preview: words, local and UTC time of each occurrence, clock changes of the next year."""
+    """Yields the lines of a preview: the schedule in words, the local and the UTC time of each occurrence, and the
+    clock changes of the year after `after_ms`."""
     yield f"{describe(schedule)}, in {schedule.zone} (tzdata {TZ_VERSION})" if schedule.cron else describe(schedule)
     if not occurrences:
         yield "no occurrence follows"

@@ -159,7 +159,8 @@ def send_request(
     delivery_timeout_ms: int | None = None,
 ) -> None:
     """Checks a request by the rules of the sidecar, sends it, and reports it. `delivery_timeout_ms`: how long after the
-    due time or the window the command waits for the delivery; None: it does not wait for the delivery.
+    due time or the window the command waits for the delivery. If it is None, the command does not wait for the
+    delivery.
 
     Raises ConfigError if the sidecar would refuse the request.
     """

@@ -60,7 +60,7 @@ def verdict_options(command: Command) -> Command:
 
 
 def outcome_options(command: Command) -> Command:
-    """As `verdict_options`, with --wait-delivery."""
+    """Adds --wait-delivery and the options of `verdict_options`."""
     text = "Longest wait: for a verdict [30s]; for the delivery, counted from the due time [30s and the retry budget]."
     text_of_delivery = "Wait for the delivery and print its lateness; exit code 1 if the message is not delivered."
     return click.option("--wait-delivery", is_flag=True, help=text_of_delivery)(_verdict_options(command, text))

@@ -209,7 +209,7 @@ def _decoded(line: bytes) -> Entry | None:
     entry = _json(line)
     if not isinstance(entry, dict) or not isinstance(entry.get("at_ms"), int):
         return None
-    for part in ("asked", "answer"):  # older processes recorded values that JSON cannot represent
+    for part in ("asked", "answer"):  # earlier versions recorded values that JSON cannot represent
         if isinstance(entry.get(part), dict):
             entry[part] = {name: _short(value) for name, value in entry[part].items()}
     return entry

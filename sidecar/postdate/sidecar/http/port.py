@@ -39,7 +39,7 @@ def claim(http: HttpConfig) -> socket.socket | None:
 
 
 def claim_probes(http: HttpConfig) -> socket.socket | None:
-    """As `claim`, for the probe port."""
+    """Does the same as `claim` for the probe port."""
     if not http.probe_port:
         return None
     bound = listen(http.host, http.probe_port)

@@ -338,7 +338,8 @@ class _Pages:
 
 
 async def _bytes(request: Request) -> bytes:
-    """Returns the body of a request, which it reads only once. Raises Refused if the body is too long."""
+    """Returns the body of a request. Reads the body at the first call, and stores it in the state of the request.
+    Raises Refused if the body is too long."""
     body: bytes | None = getattr(request.state, "body", None)
     if body is None:
         body = b""

@@ -23,7 +23,7 @@ _WHAT = (DELIVERY, INTAKE, TARGET)
 
 
 def hold(process: ProcessState, action: str, body: object) -> dict[str, Any]:
-    """Changes a hold of the shards that the body names, if this process holds them.
+    """Adds or ends a hold on those shards of this process that the body names.
 
     Returns the holds of each changed shard, and the shards for which the change is not confirmed. Raises BadQuery if
     the body is invalid.

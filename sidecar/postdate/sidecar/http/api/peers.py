@@ -1,7 +1,7 @@
 """The other processes of the deployment, as the consumer group lists them, for queries of the whole deployment.
 
-Each member advertises its HTTP port in its client id, and Kafka lists the members, so no configuration is needed. The
-list is at most PEERS_AGE_S old, or older while Kafka does not answer.
+Each member with a port advertises its HTTP address in its client id, and Kafka lists the members, so no configuration
+is needed. The list is at most PEERS_AGE_S old, or older while Kafka does not answer.
 
 Thread rule: any thread of the HTTP server; a lock guards the list.
 """

@@ -47,7 +47,8 @@ class QueryableShard(Protocol):
         """The shard's partition."""
 
     def query(self, query: Callable[[TimerIndex], T]) -> T:
-        """Runs the query on the shard's thread. Raises Unanswered if the shard cannot answer now."""
+        """Runs the query on the shard's thread, and returns its result. Raises Unanswered if the shard cannot answer
+        now, and TimerIndexError if its index fails."""
 
 
 class BadQuery(ValueError):

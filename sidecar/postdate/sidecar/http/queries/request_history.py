@@ -52,7 +52,7 @@ from postdate.wire.schedules.occurrences import Occurrence
 from postdate.wire.topics import OwnTopics
 from postdate.wire.values.windows import draw_ms
 
-_EARLIER_MS = 1_000  # the difference of the clocks of two brokers, and the time between two appends
+_EARLIER_MS = 1_000  # covers the difference between two brokers' clocks, and the time between two appends
 
 
 class SearchResult(NamedTuple):
