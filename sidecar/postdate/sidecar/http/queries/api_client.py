@@ -33,8 +33,7 @@ class Api:
     """The API of one process. `timeout_s`: the longest wait for an answer. `signs`: each request is signed with the
     token, and the token itself is not sent, since only the group vouches for the address. `ca_file`: the CAs that
     verify an https URL; if it is None, the CAs of the system. The file is read for each request, so that it can be
-    replaced.
-    `labels`: headers of each request, which the signature does not cover."""
+    replaced. `labels`: headers of each request, which the signature does not cover."""
 
     def __init__(
         self,
