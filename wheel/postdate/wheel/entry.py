@@ -1,7 +1,7 @@
-"""The value of an entry in the timer log, and the mark of a fate that recovery reads before its request.
+"""The values of the timer log: entries, and marks, which are the fates of requests that are not ingested yet.
 
-Encoded as a msgpack array by msgspec, so bodies stay raw bytes and a tampered file can only fail to decode, never run.
-New fields go to the end with a default: an older value then still decodes.
+msgspec encodes them as msgpack arrays. So bodies stay raw bytes, and decoding a tampered file never executes code. New
+fields go to the end and have a default, so older values still decode.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from postdate.wheel.errors import Corrupt
 
 
 class Kind(IntEnum):
-    """The action of an entry's transaction; every kind except DELIVER lies under key due 0."""
+    """The action of an entry's transaction. The key of an entry has due time 0 for every kind except DELIVER."""
 
     DELIVER = 0
     DEAD = 1
@@ -28,10 +28,10 @@ class Kind(IntEnum):
 
 
 PENDING: Final = frozenset({Kind.DELIVER, Kind.STORE})
-"""The kinds of a message that is not delivered yet: a control may act on it."""
+"""The kinds of messages that are not delivered yet: a control may act on them."""
 
 ENDED_BY_EARLIER: Final = frozenset({Kind.KEPT, Kind.DROPPED})
-"""The kinds of a request that an earlier request of its id ends. Such a request never holds the id."""
+"""The kinds of requests that end because of an earlier request with the same id. Such a request never holds the id."""
 
 
 StrippedHeaders: TypeAlias = list[tuple[int, str, bytes | None]]
@@ -45,20 +45,20 @@ class Spread(IntEnum):
     """How the time within a window is chosen."""
 
     DRAWN = 0
-    """The origin determines it."""
+    """The origin determines the time."""
     DEFERRED = 1
-    """Evenly, but not yet: until the fine ring knows the load around it, the origin determines the time
-    (`EntryChanges.deferred`)."""
+    """The time will be chosen evenly once the fine ring knows the load around it (`EntryChanges.deferred`). Until then,
+    the origin determines the time."""
     CHOSEN = 2
-    """Evenly: the time lies in the tick that had the fewest entries in the wheel."""
+    """The time was chosen evenly, in a tick with few entries in the wheel."""
 
 
 class Window(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The window of a message, which leaves within [`due`, `due` + `length_ms`].
 
-    `due` is the present due time as requested; the field `due` of the entry is the time chosen within the window.
-    `first` is the time that was chosen first: under the key with this due time the entry needs no row in `places`.
-    `spread` is a Spread.
+    `due` is the present due time as requested. The field `due` of the entry is the time chosen within the window.
+    `first` is the time that was chosen first: an entry whose key has this due time needs no row in `places`. `spread`
+    is a Spread.
     """
 
     due: int
@@ -70,10 +70,10 @@ class Window(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class Next(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The next occurrence of a schedule, and the state that later occurrences depend on.
 
-    `number` counts from 1. `nominal_ms` is 0 if no occurrence is left. `switches` has the offset of each control that
-    paused or resumed the schedule, its timestamp, and True if it pauses. `extras` are the pending extra deliveries: the
-    offset of the control, the number of the delivery, its nominal time, the last possible nominal time, and the
-    timestamp of the control. `switches` and `extras` ascend by offset.
+    `number` counts from 1. `nominal_ms` is 0 if no occurrence is left. `switches` has a tuple for each control that
+    paused or resumed the schedule: its offset, its timestamp, and True if it pauses. `extras` has a tuple for each
+    control with pending extra deliveries: its offset, the number of its next delivery, the nominal time of that
+    delivery, the last possible nominal time, and the timestamp of the control. Both ascend by offset.
     """
 
     number: int
@@ -83,8 +83,8 @@ class Next(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def requested_due(self) -> int:
-        """The nominal time. After the last occurrence, the timestamp of the first control with pending extra
-        deliveries: no later control changes it. 0 if nothing is left."""
+        """The nominal time of the next occurrence. After the last occurrence, it is the timestamp of the first control
+        with pending extra deliveries, which no later control changes. It is 0 if nothing is left."""
         if self.nominal_ms or not self.extras:
             return self.nominal_ms
         *_, timestamp_ms = self.extras[0]
@@ -94,17 +94,18 @@ class Next(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A pending request with all the data of its transaction: dispatch reads nothing else.
 
-    `due` is the time at which it leaves, even if the due time of its key is 0: the present due time, or the time chosen
-    within `window`. An absent number is -1, an absent id b"". `own_key` is a 1-tuple with the request's own key if that
-    differs from the target key. `stripped` has the removed `postdate-` headers with their positions (`pack_stripped`,
-    `stripped_of`). They stay encoded, since a delivery does not need them. `reason` and `detail` belong to a dead
-    letter; the `reason` of a control is the name of its action.
+    `due` is the time at which the message leaves, even if the due time of its key is 0: the present due time, or the
+    time chosen within `window`. An absent number is -1, an absent id b"". `own_key` is a 1-tuple with the request's own
+    key if this differs from the target key. `stripped` has the removed `postdate-` headers with their positions
+    (`pack_stripped`, `stripped_of`). They stay encoded, since a delivery does not need them. `reason` and `detail`
+    describe a dead letter. The `reason` of a control is the name of its action.
 
-    `acts_on` is the request on which a control acts; for a kept or dropped request, it is the survivor. `new_due` is
-    the new time that a control sets; for a control of a schedule it is the timestamp of the control. `moved_by` is the
-    last control that moved the request. `series_ms` is the start of the series of a debounced message; a replaced
-    message has it only if its survivor continues the series. `next` is set only for a schedule; then `due` is the time
-    at which the next delivery leaves. `drops` is True if the request has `postdate-if-ended`.
+    Controls and requests are named by their offsets. `acts_on` is the request on which a control acts. For a replaced,
+    kept or dropped request, it is the survivor; for a cancelled request, it is the control. `new_due` is the new time
+    that a control sets; for a control of a schedule, it is the time that the fate of the control contains. `moved_by`
+    is the last control that moved the request. `series_ms` is the start of the series of a debounced message; a
+    replaced message has it only if its survivor continues the series. `next` is set only for a schedule; then `due` is
+    the time at which the next delivery leaves. `drops` is True if the request has `postdate-if-ended`.
     """
 
     kind: int
@@ -133,7 +134,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def first_key_due(self) -> int:
-        """The due time of the key under which the entry needs no row in `places`."""
+        """The due time of the first key of the entry, which needs no row in `places`."""
         return self.first_due if self.window is None else self.window.first
 
     @property
@@ -145,7 +146,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Head(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The first fields of an entry. They identify it, and decoding them costs a third of decoding the entry."""
+    """The first fields of an entry. Decoding them costs a third of decoding the entry."""
 
     kind: int
     stored: bool
@@ -157,12 +158,13 @@ class Head(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class Mark(msgspec.Struct, array_like=True):
     """The fates read so far of a request that is not ingested yet. They accumulate, and a final fate is never replaced.
 
-    `due` is the new due time from a fate `moved`, or -1. `control` is the request that moved it, and `in_bulk` is True
-    if that is a bulk control. `sent`: the message was sent, so a control comes too late. `kept`: the fate was `kept` or
-    `dropped`, which leaves the id alone. `series_ms` is the start of the series that the request continues, or -1 if no
-    fate contains it. `next` is the next occurrence of a schedule according to its last fate: `stored`, or the fate of
-    an occurrence. `refused`: the request became a dead letter without effect. `drawn_by` is the last control that moved
-    the request before bulk controls did, or -1; the time within a window is drawn from the origin of that control.
+    `due` is the new due time from a fate `moved`, or -1. `control` is the offset of the control that moved the request,
+    and `in_bulk` is True if this is a bulk control. `sent` is True if the message was sent, so a control comes too
+    late. `kept` is True after the fate `kept` or `dropped`, which does not change the owner of the id. `series_ms` is
+    the start of the series that the request continues, or -1 if no fate contains it. `next` is the next occurrence of a
+    schedule after the fates read so far; it has no meaning for other requests. `refused` is True if the request became
+    a dead letter without effect. `drawn_by` is used if `in_bulk` is True: it is the last other control that moved the
+    request, or -1, and the time within a window is drawn from the origin of this control.
     """
 
     final: bool
@@ -211,8 +213,8 @@ def encode_accepted(
 ) -> bytes:
     """Returns the bytes of the entry of a newly accepted message without an id, the most frequent kind of entry.
 
-    `due_ms` is the time at which the message leaves. The bytes equal those of `encode_entry` for an Entry with these
-    fields. No Entry is created, which saves two thirds of the cost.
+    `due_ms` is the time at which the message leaves. The result equals that of `encode_entry` for an Entry with these
+    fields, but no Entry is created, which saves two thirds of the cost.
     """
     return _encode(
         (
@@ -270,7 +272,7 @@ def decode_entry(data: bytes) -> Entry:
 
 
 def decode_head(data: bytes) -> Head:
-    """Returns the first fields of an entry. Raises Corrupt as `decode_entry` does, but does not check the other
+    """Returns the first fields of an entry. Raises Corrupt if they do not decode. Does not check the other
     fields."""
     try:
         return _heads.decode(data)

@@ -1,13 +1,13 @@
 """The errors of the timer index, by what the caller does next; a bare rocksdict `Exception` never leaves this package.
 
 TimerIndexError
-├── StorageError        the operating system refused: retry with a deadline, then stop
-│   ├── DiskFull        free space, then close and reopen: RocksDB itself may refuse for much longer
+├── StorageError        the operating system refused: close the index, and reopen it after a delay
+│   ├── DiskFull        the same: an open RocksDB may still refuse writes long after space is free again
 │   ├── Locked          another process owns the directory: wait, then take a fresh directory
 │   └── Unfinished      a seek met more tombstones than its bound allows: repeat it later
 ├── Corrupt             the bytes fail a check: move the directory aside and start empty
 ├── FormatMismatch      another version of the format: move the directory aside and start empty
-├── IdentityMismatch    belongs to another cluster, topic or partition: `.fields` names the differences
+├── IdentityMismatch    belongs to another cluster, topic or partition: `.fields` names what differs
 ├── Closed              used after close: a defect of Postdate
 └── TornRead            a reader saw only unfinished updates of a wheel: read again later
 """
@@ -19,7 +19,7 @@ import traceback
 
 
 class TimerIndexError(Exception):
-    """Base of every error that the package raises."""
+    """Base of the errors of the timer index."""
 
 
 class StorageError(TimerIndexError):
@@ -31,7 +31,7 @@ class DiskFull(StorageError):
 
 
 class Locked(StorageError):
-    """Another process holds the directory, or an owner in this process that was not closed."""
+    """Another process has locked the directory, or this process has not closed an earlier index in it."""
 
 
 class Unfinished(StorageError):
@@ -50,7 +50,8 @@ class FormatMismatch(TimerIndexError):
 
 
 class IdentityMismatch(TimerIndexError):
-    """The directory belongs to another shard or to a re-created topic; `fields` names the differences."""
+    """The directory belongs to another shard, or to a topic that was re-created since. `fields` has the names of the
+    fields that differ."""
 
     def __init__(self, fields: tuple[str, ...], detail: str) -> None:
         super().__init__(f"timer index belongs elsewhere: {detail}")
@@ -66,7 +67,8 @@ class TornRead(TimerIndexError):
 
 
 def release_frames(error: BaseException) -> None:
-    """Clears the frames in the tracebacks of an error and of its causes, since a database in them would keep its LOCK.
+    """Clears the frames in the tracebacks of an error and of its causes. A frame that refers to a database would keep
+    its LOCK.
 
     REQUIRES: the functions that raised the error have returned.
     """
@@ -77,8 +79,8 @@ def release_frames(error: BaseException) -> None:
 
 
 def from_rocksdict(error: Exception) -> TimerIndexError:
-    """Returns the package's error for an error of rocksdict. rocksdict has one class for nearly all errors, so the text
-    decides."""
+    """Returns the package's error for an error of rocksdict. The text of the error decides, since rocksdict has one
+    class for nearly all errors."""
     text = str(error)
     if type(error).__name__ == "DbClosedError":
         return Closed(text)

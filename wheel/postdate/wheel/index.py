@@ -6,9 +6,9 @@ The timer log is authoritative: it contains the due entries, the checkpoint and 
 when to scan. A wrong wheel can cause a superfluous scan, or delay a scan by up to a second, until `confirm` finds the
 error. It never changes which messages are delivered. During a rebuild `next_due_ms` queries the timer log.
 
-The loop of an owner: `write` new input; `advance` and `load_step`, until it returns False; `next_due_ms`, and if that
-time has passed, `scan_due`; `sync` every 200 ms; `confirm` once a second, and less often while `timer_log.sequence()`
-is unchanged; `close`.
+The calls of an owner, in a loop: `write` for new input; `advance`; `load_step` until it returns False; `next_due_ms`,
+and `scan_due` if that time has passed; `sync` several times a second; `confirm` once a second, and less often while
+`timer_log.sequence()` is unchanged. `close` ends the loop.
 
 Thread rule: one thread owns the index. It starts no thread and reads no clock: callers pass `now_ms`. Other threads and
 processes use `WheelView`.
@@ -44,10 +44,10 @@ _NOTHING = entry_key(DUE_MS_MAX, DUE_MS_MAX)
 
 
 class TimerIndex:
-    """An open timer index, created by `open`. `rebuilds` counts the wheels that were invalid at open or proved wrong
-    later.
+    """An open timer index, created by `open`. `rebuilds` counts how often the wheel was missing or invalid at open, or
+    proved wrong later.
 
-    `timer_log` is for reading only: `write` changes entries and updates the wheel.
+    `timer_log` is for reading only. Use `write` to change entries, since it also updates the wheel.
     """
 
     def __init__(self, log: TimerLog, wheel: WheelMaintenance, rebuilds: int) -> None:
@@ -67,8 +67,8 @@ class TimerIndex:
         """Opens the timer index of a directory, or creates it.
 
         Raises Locked (another owner: wait), Corrupt or FormatMismatch (`move_aside`, then reopen), IdentityMismatch
-        (`.fields`: an operator decides about a re-created topic), DiskFull, StorageError. Takes the same time for any
-        number of pending entries: `load_step` rebuilds an invalid wheel.
+        (an operator decides if `.fields` shows that a topic was re-created), DiskFull, StorageError. The time does not
+        depend on the number of pending entries, since `load_step` rebuilds an invalid wheel later.
         """
         log = TimerLog(directory / LOG_NAME, identity, options)
         try:
@@ -94,7 +94,7 @@ class TimerIndex:
 
     @property
     def ending_count(self) -> int:
-        """The number of entries under due 0. Exact."""
+        """The number of entries whose keys have due time 0. Exact."""
         return self._log.checkpoint.totals.ending
 
     @property
@@ -105,7 +105,7 @@ class TimerIndex:
     # ---- changes
 
     def forget_outcomes(self, at_ms: int, read_ms: int = -1) -> None:
-        """Deletes outcomes of ids that no later request needs. See TimerLog."""
+        """Deletes outcomes and deliveries of ids that no later request needs. See TimerLog."""
         self._log.forget_outcomes(at_ms, read_ms)
 
     def write(self, changes: EntryChanges) -> None:
@@ -126,12 +126,12 @@ class TimerIndex:
         self._log.release_memory()
 
     def sync(self) -> None:
-        """Makes all earlier writes durable with one fsync, without the GIL."""
+        """Makes all earlier writes durable with one fsync, which releases the GIL."""
         self._log.sync()
 
     def raise_low_water(self, steps_max: int = limits.LOW_WATER_STEPS_MAX) -> bool:
-        """Raises the low-water mark over requests that have ended. Returns True if another call may raise it further.
-        See TimerLog."""
+        """Raises the low-water mark over requests that have ended or are in STORE. Returns True if another call may
+        raise it further. See TimerLog."""
         more = self._log.raise_low_water(steps_max)
         self._wheel.stamp()
         return more
@@ -153,9 +153,9 @@ class TimerIndex:
         """Returns keys and values of the entries due before `before_ms` and below the key `until`, ascending by due
         time and offset.
 
-        `before_ms` is exclusive: a message may leave only when its whole millisecond has passed. Controls lie under due
-        0, so they come first. Returns at most `limit` entries, and stops once the values have `size_bytes_max`.
-        O(entries returned), about 1 us each; ended entries are skipped.
+        `before_ms` is exclusive: a message may leave only when its whole millisecond has passed. Entries under due time
+        0, such as controls, come first. Returns at most `limit` entries, and stops once the values have
+        `size_bytes_max`. O(entries returned), about 1 us each; ended entries are skipped.
         """
         before = entry_key(max(before_ms, 1), 0)
         if until is not None:
@@ -177,23 +177,23 @@ class TimerIndex:
         return keys, values
 
     def lowest_put(self) -> bytes | None:
-        """Returns the lowest key of a message that was put since the last call, or None. Scans ahead of `scan_due` need
-        it."""
+        """Returns the lowest key of a message that was put since the last call, or None. A caller that scans further
+        ahead than `scan_due` needs this key to return to such a message."""
         lowest, self._lowest_put = self._lowest_put, None
         return lowest
 
     @property
     def messages_from(self) -> bytes:
-        """A key below which no message lies: a scan of pending messages begins here, after the tombstones of ended
-        ones."""
+        """A key below which there is no message. A scan of pending messages begins here and so skips the tombstones of
+        ended messages."""
         return self._messages.at
 
     def next_due_ms(self) -> int | None:
-        """Returns a time before which no entry is due: 0 if a control waits or an entry is overdue, None if nothing is
+        """Returns a time before which no entry is due: 0 if there are entries under due time 0, None if nothing is
         pending.
 
-        The time is a hint from the wheel; amortised O(1). If the wheel contradicts the timer log, or is being rebuilt,
-        the time comes from the timer log and costs one seek.
+        The time is a hint from the wheel; amortised O(1). If the wheel counts overdue entries, contradicts the timer
+        log or is being rebuilt, the time is the exact one from the timer log and costs at most one seek.
         """
         if self.ending_count:
             return 0
@@ -205,15 +205,17 @@ class TimerIndex:
         return first[2] if first[2] >= split_key(self._messages.at[:16])[0] else self._seek_due()
 
     def due_load(self, before_ms: int) -> ForecastLoad:
-        """Returns the load that is due before a time according to the wheel, to size a transaction."""
+        """Returns the load that is due up to the end of the tick of `before_ms`, according to the wheel. Callers use it
+        to size a transaction."""
         return forecast.due_load(self._wheel.rings, before_ms)
 
     def pending_by_horizon(self, now_ms: int) -> dict[str, int]:
-        """Returns how many entries are due within 5 s, 1 min and so on. See `forecast.pending_by_horizon`."""
+        """Returns how many entries are due within 5 s, from there to 1 min, and so on. See
+        `forecast.pending_by_horizon`."""
         return forecast.pending_by_horizon(self._wheel.rings, now_ms)
 
     def even_spread(self, now_ms: int, changes: EntryChanges) -> EvenSpread:
-        """Returns a chooser of ticks with a low load for one batch of changes. O(changes so far)."""
+        """Returns an object that chooses ticks with a low load for one batch of changes. O(changes so far)."""
         put = (key for key, value in changes.entries.items() if value is not None)
         return EvenSpread(self._wheel.rings, now_ms, put)
 
@@ -235,10 +237,11 @@ class TimerIndex:
         return self._wheel.load_step(now_ms, keys_max)
 
     def confirm(self, now_ms: int) -> bool:
-        """Returns True if the wheel and the timer log agree on the first entry and the counts; otherwise rebuilds the
-        wheel.
+        """Returns True if the wheel and the timer log agree on the first entry and the counts. Otherwise begins to
+        rebuild the wheel and returns False.
 
-        Costs one seek over a bounded number of tombstones: call it once a second.
+        Also returns True while the wheel is being built, and if too many tombstones precede the first entry. Costs one
+        seek over a bounded number of tombstones: call it once a second.
         """
         if self._wheel.rings.building or self._agrees():
             return True
@@ -247,9 +250,9 @@ class TimerIndex:
         return False
 
     def close(self, clean: bool = True) -> None:
-        """Releases the directory. `clean` leaves a wheel that is valid at the next open, even after a reboot.
+        """Releases the directory. With `clean`, the wheel is valid at the next open, even after a reboot.
 
-        Raises StorageError if a write-back failed, after it has released everything. A second call does nothing.
+        Raises StorageError if a write-back failed, but releases everything first. A second call does nothing.
         """
         if self._closed:
             return
@@ -315,7 +318,7 @@ class TimerIndex:
         try:
             self._seek_due(limits.CONFIRM_SKIPS_MAX)
         except Unfinished:
-            return True  # too many tombstones before the first entry: checked again later
+            return True  # too many tombstones precede the first entry: the next call checks again
         first = rings.first_message()
         if first is None or not self._messages.is_exact:
             return first is None and not self._messages.is_exact

@@ -1,12 +1,13 @@
-"""Keys of the timer log: fixed-width big-endian, so that byte order is the order of dispatch.
+"""Keys of the timer log. Their numbers are big-endian with a fixed width, so byte order is the order of dispatch.
 
 | key | bytes |
 | --- | --- |
 | entry | due_ms u64, request offset u64 |
 | parked entry | target in UTF-8, one 0 byte, due_ms u64, request offset u64 |
 
-Kinds other than `deliver` lie under due 0 (`ENDING_DUE`), so they come first. A topic name is never empty, so every
-parked key is longer than an entry key: the length distinguishes them. A topic name has no 0 byte, so that byte ends it.
+Entries of other kinds than DELIVER have due time 0 in their keys (`ENDING_DUE`), so they come first. A topic name is
+never empty, so every parked key is longer than an entry key: the length distinguishes them. A topic name contains no 0
+byte, so the first 0 byte ends it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _NUMBER = struct.Struct(">Q")
 
 
 def entry_key(due_ms: int, offset: int) -> bytes:
-    """Returns the 16-byte key of an entry. Raises `struct.error` for a number that does not fit u64."""
+    """Returns the 16-byte key of an entry. Raises `struct.error` if a number does not fit into u64."""
     return _ENTRY_KEY.pack(due_ms, offset)
 
 

@@ -1,5 +1,5 @@
-"""The options of a timer index, and those of RocksDB for a queue: most entries are written once and deleted in
-order."""
+"""The options of a timer index, and the options of its RocksDB, which serves as a queue: most entries are written once
+and deleted in order."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Resources:
     def create(
         cache_size_bytes: int = limits.CACHE_SIZE_BYTES, buffers_size_bytes: int = limits.MEMTABLES_SIZE_BYTES_MAX
     ) -> Resources:
-        """Returns resources of the given sizes. `buffers_size_bytes` bounds the memtables of all shards without those
-        that are being flushed; no write waits for it."""
+        """Returns resources of the given sizes. `buffers_size_bytes` bounds the memtables of all shards, without those
+        that are being flushed. Writes above this bound do not wait."""
         return Resources(Cache(cache_size_bytes), WriteBufferManager(buffers_size_bytes, False))
 
     @property
     def is_crowded(self) -> bool:
-        """True if the memtables take more than half of their bound: idle shards should then release theirs."""
+        """True if the memtables take more than half of their bound: idle shards should then flush theirs."""
         return self.buffers.get_usage() > self.buffers.get_buffer_size() // 2
 
 
@@ -55,14 +55,14 @@ def write_buffer_size_bytes() -> int:
 
 @dataclass(frozen=True)
 class IndexOptions:
-    """The layout of a timer index. The wheel file is rebuilt if `tick_ms`, `fine_slots`, `hour_slots` or `hour_ms`
-    changes.
+    """The layout and the resources of a timer index. The wheel file is rebuilt if `tick_ms`, `fine_slots`, `hour_slots`
+    or `hour_ms` changes.
 
     `tick_ms` * `fine_slots` is the span of the fine ring. It must be at least two hours (of `hour_ms`), so that the
-    present hour and the next one fit; `fine_slots` 0 means two hours. `tick_ms` must divide `hour_ms`: both rings would
-    count a tick that lies in two hours. `hour_ms` is an hour except in tests. `hour_slots` * `hour_ms` is the horizon;
-    entries due later are only counted. `ended_window_ms` is how long the ends of ids are remembered; each restart may
-    change it.
+    present hour and the next one fit; `fine_slots` 0 means two hours. `tick_ms` must divide `hour_ms`, since otherwise
+    both rings would count a tick that lies in two hours. `hour_ms` is an hour except in tests. `hour_slots` * `hour_ms`
+    is the horizon; entries due later are only counted. `ended_window_ms` is the time for which the ends of ids are
+    remembered; it may change at a restart.
     """
 
     tick_ms: int = 100
@@ -88,13 +88,13 @@ class IndexOptions:
 
 
 def database_options(options: IndexOptions) -> Options:
-    """Returns options of the database as a whole."""
+    """Returns the options of the whole database."""
     rocks = Options(raw_mode=True)
     rocks.create_if_missing(True)
     rocks.create_missing_column_families(True)
     rocks.set_max_total_wal_size(limits.WAL_SIZE_BYTES_MAX)
     rocks.set_max_open_files(limits.OPEN_FILES_MAX)
-    # A flush takes all column families at once, so no family is ahead of another if the write-ahead log is cut.
+    # One flush writes all column families, so no family is ahead of another if the write-ahead log is cut.
     rocks.set_atomic_flush(True)
     rocks.set_keep_log_file_num(2)
     rocks.set_max_log_file_size(1024 * 1024)
@@ -117,7 +117,8 @@ def family_options(options: IndexOptions, bodies: bool) -> Options:
     rocks.set_write_buffer_size(options.write_buffer_size_bytes)
     rocks.set_arena_block_size(limits.ARENA_BLOCK_SIZE_BYTES)
     rocks.set_compression_type(DBCompressionType.lz4())
-    # Entries that end leave tombstones at the front of the queue. Files full of them are compacted, so scans stay fast.
+    # Ended entries leave tombstones at the front of the queue. Files full of tombstones are compacted, so scans stay
+    # fast.
     rocks.add_compact_on_deletion_collector_factory(1024, 512, 0.5)
     if bodies:
         rocks.set_enable_blob_files(True)

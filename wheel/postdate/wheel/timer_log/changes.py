@@ -1,14 +1,15 @@
 """The content of one WriteBatch as plain dicts, so that later steps of a batch see the earlier ones.
 
-Each dict is an overlay over a column family: an absent key is unchanged, None deletes the key, any other value replaces
-its value. The bookkeeping for `blocks` and for the wheel compares only the state before and after: the entries that the
-log loses (`drops`, `spans`) and those that it gains (`entries` that are not None). An entry that is inserted and
-deleted within the batch leaves no trace.
+Each dict except `drops` and `parked_drops` is an overlay over a column family: an absent key is unchanged, None deletes
+the key, any other value replaces its value. The counts in `blocks` and in the wheel follow only from the state before
+and after the batch: from the entries that the log loses (`drops`, `parked_drops`, `spans`), and from those that it
+gains (values in `entries` and `parked` that are not None). An entry that is inserted and deleted within the batch
+leaves no trace.
 
-Sizes are the lengths of the values. `stored` marks an entry whose record is in STORE, so that it no longer holds the
-low-water mark back.
+Sizes are the lengths of the values. `stored` marks an entry whose record is in STORE, so that it no longer holds back
+the low-water mark.
 
-Thread rule: belongs to the thread that owns the timer index; written once.
+Thread rule: used only by the thread that owns the timer index, and written once.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class KeyRange(NamedTuple):
 
 
 class EntryChanges:
-    """The changes of one step; `TimerIndex.write` makes all of them durable, or none."""
+    """The changes of one step; `TimerIndex.write` makes all of them visible, or none."""
 
     __slots__ = (
         "bulks",
@@ -68,7 +69,7 @@ class EntryChanges:
         self.marks: dict[int, Mark | None] = {}
         self.ended: dict[bytes, bytes | None] = {}
         self.firsts: list[tuple[int, bytes]] = []
-        self.deferred: dict[bytes, bytes | None] = {}  # key of an entry whose time is not chosen yet: b""
+        self.deferred: dict[bytes, bytes | None] = {}  # keys of entries whose time is not chosen yet, with b""
         self.next_request: int | None = None
         self.next_dispatch: int | None = None
         self.seq: int | None = None
@@ -103,11 +104,12 @@ class EntryChanges:
         sizes_bytes: Sequence[int],
         stored: Collection[bytes] | None = None,
     ) -> None:
-        """Ends all entries from `first_key` to `last_key`, both included. `stored`: the keys whose records are in
-        STORE.
+        """Ends all entries from `first_key` to `last_key`, both included. `stored`: the keys of the entries whose
+        records are in STORE.
 
-        REQUIRES: `keys` are, in ascending order, all present keys of that span, in the log and in these changes. From
-        256 keys on, one range tombstone replaces the point deletes. O(len(keys)).
+        REQUIRES: `keys` are, in ascending order, all present keys of this span, in the log and in these changes. For
+        256 keys or more, one range tombstone replaces the point deletes, unless these changes put one of the keys.
+        O(len(keys)).
         """
         assert keys, "a span has at least one key"
         assert (keys[0], keys[-1], len(keys)) == (first_key, last_key, len(sizes_bytes)), "keys and bounds disagree"

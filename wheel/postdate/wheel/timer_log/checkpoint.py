@@ -1,8 +1,7 @@
-"""The rows of the timer log that change in the same write as the entries: progress and counters, bulk controls that
-have not ended, and named retry policies.
+"""Single rows of the timer log that change in the same write as the entries: the progress and the counters, the bulk
+controls that have not ended, and the named retry policies.
 
-A BulkRow without an encoded request belongs to a bulk control whose fates are read, but whose request is not ingested
-yet.
+A BulkRow without an encoded request belongs to a bulk control whose fates were read before its request.
 
 Thread rule: immutable.
 """
@@ -19,8 +18,8 @@ CHECKPOINT_NAME: Final = b"position"
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """Exact counters of a timer log, written together with the entries that they count. `ending`: the entries under due
-    0."""
+    """Exact counters of a timer log, written together with the entries that they count. `entries` includes the entries
+    whose keys have due time 0 (`ending`), but not parked entries."""
 
     entries: int = 0
     entries_bytes: int = 0
@@ -34,11 +33,12 @@ class Checkpoint(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The progress of the shard and its counters.
 
     `next_request` is the next request offset to ingest, `next_dispatch` the next dispatch-log offset to apply; both are
-    None before the first write that sets them. `seq` is the number of the last record, `takeover` that of the last
-    takeover.
+    None before the first write that sets them. `seq` is the number of the last dispatch-log record, `takeover` the
+    number of the last takeover.
 
     `zones` is the version of the time zone rules of the last owner, "" if unknown. `schedules` is the number of entries
-    that are schedules. It is None, unknown, if an earlier version of Postdate has written to this timer log.
+    that are schedules. It is None, which means unknown, if an earlier version of Postdate has written to this timer
+    log.
     """
 
     next_request: int | None = None
@@ -68,7 +68,7 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
 
 class BulkRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """One bulk control: the offset of its request, its encoded selection and action, and the number of entries on which
-    it has acted, or -1 if it has not begun."""
+    it has acted, or -1 before its first transaction."""
 
     offset: int
     encoded_request: bytes = b""
@@ -97,7 +97,7 @@ def decode_bulks(data: bytes) -> BulkRows:
 
 
 PolicyRows: TypeAlias = tuple[tuple[int, str, str], ...]
-"""For each policy the first request offset to which it applies, its name and its text. The text is empty if the name
+"""A row has the first request offset to which a policy applies, its name and its text. The text is empty if the name
 was removed."""
 
 POLICIES_NAME: Final = b"policies"

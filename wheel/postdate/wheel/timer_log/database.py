@@ -1,9 +1,9 @@
-"""RocksDB with its column families. Only this module reads ranges of it, since rocksdict has hazards.
+"""RocksDB with its column families. Only this module creates iterators, since rocksdict has hazards.
 
 - The mode is always raw: the default mode unpickles values, so a tampered file would execute code.
 - `set_iterate_lower_bound` of rocksdict 0.3.29 sets the upper bound. It is never called; a scan seeks to its start.
-- If a `ReadOptions` is collected while its iterator lives, scans silently end early, since the bound is a raw pointer
-  into it. `RangeIterator` owns both, and `finish` checks the iterator's status after every scan.
+- If a `ReadOptions` is collected while its iterator lives, scans silently end early, since the bound of the iterator is
+  a raw pointer into the options. `RangeIterator` owns both, and `finish` checks the iterator's status after every scan.
 - `close` keeps the LOCK while any view, handle or iterator lives. `Database` drops its views and handles first.
 
 Thread rule: one owner, one thread.
@@ -43,7 +43,7 @@ class RangeIterator:
     def finish(self) -> None:
         """Raises the error that cut the scan short, if there was one. REQUIRED after each scan.
 
-        The iterator is dropped before the error leaves: a traceback that kept it would keep the LOCK.
+        Drops the iterator before it raises the error: a traceback that refers to the iterator would keep the LOCK.
         """
         try:
             self.rows.status()
@@ -82,7 +82,7 @@ class Database:
     """The open RocksDB of one directory."""
 
     def __init__(self, path: Path, options: IndexOptions) -> None:
-        """Opens or creates; raises Locked, Corrupt, DiskFull or StorageError."""
+        """Opens or creates the database; raises Locked, Corrupt, DiskFull or StorageError."""
         families = {name: family_options(options, name in WITH_BODIES) for name in FAMILIES}
         self.path = path
         self._write_options = WriteOptions()
@@ -117,14 +117,14 @@ class Database:
         return value
 
     def range(self, family: str, start: bytes, before: bytes | None, skips_max: int = 0) -> RangeIterator:
-        """Returns a range positioned at the first key at or after `start`; one seek."""
+        """Returns an iterator at the first key at or after `start`; one seek. A `skips_max` of 0 sets no bound."""
         rows = self._range(family, before, skips_max)
         rows.rows.seek(start)
         return rows
 
     def first_key(self, family: str, start: bytes, before: bytes | None = None, skips_max: int = 0) -> bytes | None:
         """Returns the first key in [start, before), or None. Raises Unfinished if more than `skips_max` tombstones
-        precede it."""
+        precede it; a `skips_max` of 0 sets no bound."""
         rows = self.range(family, start, before, skips_max)
         key: bytes | None = rows.key()
         rows.finish()
@@ -143,8 +143,8 @@ class Database:
         return None if key is None else (key, value)
 
     def write(self, batch: WriteBatch) -> None:
-        """Makes the batch visible as a whole; it is durable after the next `sync`. After an error none of it is
-        visible."""
+        """Makes the batch visible as a whole; it is durable after the next `sync`. After an error, no part of the batch
+        is visible."""
         db = self.open_db
         try:
             db.write(batch, self._write_options)
@@ -156,8 +156,9 @@ class Database:
         self._call(lambda db: db.flush_wal(True))
 
     def flush(self, wait: bool) -> None:
-        """Writes the memtables of all families to sorted files; releases the GIL."""
-        for view in self._views.values():  # Rdict.flush of the database covers only its default family
+        """Writes the memtables of all families to sorted files; releases the GIL. Without `wait`, returns once the
+        flushes have begun."""
+        for view in self._views.values():  # Rdict.flush covers only one column family
 
             def flush(_: Rdict, view: Rdict = view) -> None:
                 view.flush(wait)
@@ -165,7 +166,7 @@ class Database:
             self._call(flush)
 
     def compact(self, family: str, first: bytes, last: bytes) -> None:
-        """Rewrites a key range without its deleted entries. Releases the GIL. Takes a second for 600 MB."""
+        """Rewrites a key range without the deleted entries. Releases the GIL. Takes a second for 600 MB."""
         view = self._view(family)
         self._call(lambda _: view.compact_range(first, last))
 
@@ -208,8 +209,8 @@ class Database:
 
 
 def _open_error(error: Exception) -> Exception:
-    """Returns the package's error for an error at open. Unless the operating system caused it, CURRENT or MANIFEST is
-    damaged."""
+    """Returns the package's error for an error at open. If the text names no other cause and no failed I/O, the file
+    CURRENT or MANIFEST is damaged."""
     mapped = from_rocksdict(error)
     if type(mapped) is StorageError and not str(error).startswith("IO error"):
         return Corrupt(str(error))
@@ -217,7 +218,7 @@ def _open_error(error: Exception) -> Exception:
 
 
 def create_directory(path: Path) -> None:
-    """Creates a directory and its missing parents, for this user alone; raises DiskFull or StorageError."""
+    """Creates a directory and its missing parents, accessible only to this user; raises DiskFull or StorageError."""
     try:
         for parent in reversed([path, *path.parents]):
             if not parent.exists():

@@ -1,22 +1,25 @@
-"""How requests ended, kept for a while. A later control on an ended request gets the answer `too-late`. A later request
-may ask to be dropped if its id was delivered.
+"""The outcomes of ended requests, kept for a limited time. A later control gets the verdict `too-late` if the message
+was sent, and `not-found` if another request ended it. A later request with `postdate-if-ended` is dropped if its id was
+delivered.
 
 Rows of the column family `ended`:
 
 | key | value | kept |
 | --- | --- | --- |
 | `d`, hour u64, 16 bytes: a digest of the id, request offset u64 | epoch ms u64 | until the hour is forgotten |
-| `i`, generation u64, caller's id | request offset u64, 1 byte: 1 sent, 0 ended by a control | one to two windows |
+| `i`, generation u64, caller's id | request offset u64, 1 byte: 1 if sent, 0 otherwise | one to two windows |
 | `o`, request offset u64 | nothing | until `firsts` drops the request |
 
 "Sent" means delivered or dead-lettered. A generation is as long as the window, and one range tombstone deletes it. A
-request that has left the pending entries was sent, unless it has a row `o`. Such rows are rare.
+row `o` means that another request ended this one: a control, or a request with the same id. Such rows are rare. A
+message that is no longer pending was sent if it has no row `o`.
 
 A row `d` is a delivery. Its time is the broker's timestamp of the dispatch-log record with the delivery, and determines
-its hour. So all owners have the same rows. One range tombstone deletes an hour. Each delivery has a separate row: an
-owner that replays the log reads requests after later deliveries of their id, and only earlier deliveries count. A row
-takes about 30 bytes of disk and no memory. One process adds at most DELIVERED_IDS_PER_HOUR_MAX rows of an hour, and at
-most DELIVERED_HOURS_MAX hours are kept. An id beyond these bounds is not remembered, so its repetition is delivered.
+its hour. So all owners have the same rows. One range tombstone deletes all outdated hours. Each delivery has a separate
+row, because an owner that replays the log reads a request after later deliveries of its id, and only earlier deliveries
+count. A row takes about 30 bytes of disk and no memory. One process adds at most DELIVERED_IDS_PER_HOUR_MAX rows of an
+hour, and at most DELIVERED_HOURS_MAX hours are kept. An id beyond these bounds is not remembered, so a repeated request
+with this id is delivered.
 
 Thread rule: that of the timer log.
 """
@@ -51,7 +54,7 @@ class RecentOutcome(NamedTuple):
 
 
 def id_outcome_key(generation: int, caller_id: bytes) -> bytes:
-    """Returns the key of the row with the end of an id."""
+    """Returns the key of the row with the outcome of an id."""
     return _ID + number_key(generation) + caller_id
 
 
@@ -61,7 +64,7 @@ def generation_key(generation: int) -> bytes:
 
 
 def control_end_key(offset: int) -> bytes:
-    """Returns the key whose presence means that a control ended the request."""
+    """Returns the key of a row `o`. If it is present, another request has ended the request at `offset`."""
     return _ORIGIN + number_key(offset)
 
 
@@ -80,8 +83,8 @@ def decode_outcome(data: bytes) -> RecentOutcome:
 
 
 class OutcomeWindow:
-    """The window in which ends of ids are kept: the present generation and the previous one, each with a bounded number
-    of ends."""
+    """The window in which outcomes of ids are kept: the present generation and the previous one. One process adds a
+    bounded number of outcomes to each."""
 
     def __init__(self, window_ms: int) -> None:
         """`window_ms` 0 keeps no outcome."""
@@ -91,8 +94,8 @@ class OutcomeWindow:
         self._outdated = -1
 
     def key(self, caller_id: bytes, at_ms: int) -> bytes | None:
-        """Returns the key for the outcome of an id at `at_ms`, or None if it is not kept, since the generation is full
-        or the window is 0."""
+        """Returns the key for the outcome of an id at `at_ms`. Returns None if the outcome is not kept, because the
+        generation is full or the window is 0."""
         if self._window_ms == 0:
             return None
         generation = at_ms // self._window_ms
@@ -104,14 +107,15 @@ class OutcomeWindow:
         return id_outcome_key(generation, caller_id)
 
     def keys(self, caller_id: bytes, at_ms: int) -> tuple[bytes, ...]:
-        """Returns the keys under which the outcome of an id may lie at `at_ms`, the latest first."""
+        """Returns the keys that may have the outcome of an id at `at_ms`, the latest first."""
         if self._window_ms == 0:
             return ()
         generation = at_ms // self._window_ms
         return tuple(id_outcome_key(number, caller_id) for number in (generation, generation - 1) if number >= 0)
 
     def outdated(self, at_ms: int) -> bytes | None:
-        """Returns the key below which every outcome is outdated, or None if an earlier call returned it."""
+        """Returns the key below which every outcome is outdated, or None if an earlier call returned this key or a
+        higher one."""
         generation = at_ms // self._window_ms - 1 if self._window_ms else 0
         if generation <= self._outdated:
             return None
@@ -145,7 +149,7 @@ def decode_delivered(key: bytes, value: bytes) -> DeliveredId:
 
 
 def is_same_id(key: bytes, other: bytes) -> bool:
-    """True if the rows under these keys are of the same id and hour."""
+    """Returns True if the keys of two rows `d` have the same id and hour."""
     return key[:_OFFSET_AT] == other[:_OFFSET_AT]
 
 
@@ -153,7 +157,7 @@ class DeliveredIds:
     """The hours that have rows `d`, and how many of these rows this process has added."""
 
     def __init__(self, window_ms: int) -> None:
-        """`window_ms`: how long a delivery counts; 0 remembers no delivery."""
+        """`window_ms`: the time for which a delivery counts; 0 remembers no delivery."""
         self.window_ms = window_ms
         self._added: dict[int, int] = {}
 
@@ -166,7 +170,7 @@ class DeliveredIds:
             start = hour_key(hour + 1)
 
     def has_any(self) -> bool:
-        """True if an hour has rows."""
+        """Returns True if an hour has rows."""
         return bool(self._added)
 
     def key(self, digest: bytes, offset: int, at_ms: int) -> bytes | None:
@@ -181,14 +185,14 @@ class DeliveredIds:
         return hour_key(hour) + digest + number_key(offset)
 
     def keys(self, digest: bytes, offset: int, since_ms: int) -> list[bytes]:
-        """Returns, for each hour from `since_ms` on, the upper bound (inclusive) of the keys of this id with request
-        offsets up to `offset`. The latest hour comes first."""
+        """Returns a key for each hour that has rows, from the hour of `since_ms` on: the upper bound (inclusive) of the
+        keys of this id with request offsets up to `offset`. The latest hour comes first."""
         first, of_id = since_ms // _HOUR_MS, digest + number_key(offset)
         return [hour_key(hour) + of_id for hour in sorted(self._added, reverse=True) if hour >= first]
 
     def outdated(self, at_ms: int) -> bytes | None:
-        """Returns the key below which rows are outdated if all later requests are written at or after `at_ms`, or None
-        if there are no such rows.
+        """Returns the key below which rows are outdated, or None if there are no such rows. Rows are outdated if no
+        request that is written at or after `at_ms` needs them, or if their hour exceeds DELIVERED_HOURS_MAX.
 
         Keeps one more hour, since the timestamps of requests may go back.
         """

@@ -17,7 +17,7 @@ FORMAT_VERSION: Final = 2
 
 
 class Identity(msgspec.Struct, array_like=True, frozen=True):
-    """The shard to which a timer index belongs. A re-created topic has another identity."""
+    """The shard to which a timer index belongs. A re-created topic has another id."""
 
     cluster_id: str
     request_topic_id: str
@@ -27,7 +27,7 @@ class Identity(msgspec.Struct, array_like=True, frozen=True):
 
 
 def new_identity_row(identity: Identity) -> bytes:
-    """Returns the row for a new timer log. It has a random id, so that the wheel of an older log never matches a later
+    """Returns the row for a new timer log. The row has a random id, so the wheel of an older log never matches a newer
     log."""
     return msgspec.msgpack.encode((FORMAT_VERSION, identity, os.urandom(16)))
 
@@ -54,5 +54,5 @@ def check_identity_row(row: bytes, identity: Identity) -> bytes:
 
 
 def wheel_digest(identity: Identity, log_id: bytes) -> bytes:
-    """Returns the 32 bytes that identify the timer log of a wheel file."""
+    """Returns the 32 bytes by which a wheel file names its timer log."""
     return hashlib.sha256(msgspec.msgpack.encode((FORMAT_VERSION, identity, log_id))).digest()

@@ -1,12 +1,13 @@
-"""Counts of the pending entries that hold the low-water mark back, one for each range of 4,096 request offsets.
+"""Counts of the pending entries that hold back the low-water mark, one for each range of 4,096 request offsets.
 
 A row of the column family `blocks` contains the number of entries of its range that are pending and not in STORE, and
-the lowest offset put into the range since it was last empty. That offset is a lower bound of the smallest pending one,
-so a shard whose log begins at offset 1,000 reports 1,000 and not 0. A row is deleted when its count reaches 0.
+the lowest offset put into the range since it was last empty. This offset is a lower bound of the offsets of the counted
+entries, so a shard whose log begins at offset 1,000 reports 1,000 and not 0. A row is deleted when its count reaches 0.
 
 The low-water mark is the lowest offset of the first row, or the next request to read if there is no row. It never
-exceeds the smallest pending offset, and both lie in the same range. A range that does not become empty would hold the
-mark at its first offset, so the timer log checks which of its requests have ended and raises the bound (`raised`).
+exceeds the smallest offset of a counted entry, and both lie in the same range. A range that does not become empty would
+hold the mark at the first offset put into it. So the timer log checks which requests of the range have ended, and
+raises the lower bound (`raised`).
 
 The rows change in the same WriteBatch as the entries. `changed` is pure except for the cache. The timer log calls
 `keep` after the write has succeeded. Thread rule: that of the timer log.
@@ -47,8 +48,8 @@ class PendingCounts:
         self._cache: dict[int, RangeCount] = {}
 
     def changed(self, delta: WriteDelta) -> dict[int, RangeCount]:
-        """Returns the rows that differ after the changes. A row with 0 pending entries is to be deleted. Raises Corrupt
-        if a count would be negative."""
+        """Returns the new content of the rows that the changes alter. The caller deletes rows with 0 pending entries.
+        Raises Corrupt if a count would be negative."""
         counts: dict[int, int] = {}
         lowest: dict[int, int] = {}
         for column in (delta.gained, delta.parked_gained):

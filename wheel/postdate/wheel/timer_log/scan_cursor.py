@@ -1,11 +1,11 @@
 """The key at which a scan of due entries begins, so that it skips the tombstones of ended entries.
 
-A scan steps over the tombstone of every ended entry before the first present one. In a queue, the tombstones lie at the
-front, and scans become slow. The cursor is a key below which nothing is present. It rises when a scan finds nothing
-below a key, and when entries at the beginning of a scan's result end. It falls to an entry that is put below it.
+A scan steps over the tombstone of every ended entry before the first present one. In a queue, the tombstones are at the
+front, so scans become slow. The cursor is a key below which no key is present. It rises if a scan finds nothing below a
+key, or if entries at the beginning of a scan's result end. It falls if an entry is put below it.
 
-Invariant: no present key is smaller than `at`. `_found` holds, in ascending order, all present keys from `at` to the
-last of `_found`. Thread rule: that of the timer log.
+Invariants: no present key is smaller than `at`. If `_found` is not empty, it has all present keys from `at` up to its
+last key, in ascending order. Thread rule: that of the timer log.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class ScanCursor:
         return bool(self._found)
 
     def note_present(self, keys: list[bytes]) -> None:
-        """Notes that a scan from `at` has found these keys first. The caller may change the list. O(keys). REQUIRES: at
-        least one key, ascending, without a gap."""
+        """Notes the first keys that a scan from `at` has found. The caller may change the list later. O(keys).
+        REQUIRES: at least one key, in ascending order, with no present key left out."""
         self.at = keys[0]
         self._found = keys.copy()
 

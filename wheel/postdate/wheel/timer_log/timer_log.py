@@ -8,18 +8,18 @@
 | `places` | request offset | present key of an entry or parked entry, if it is not (first due, offset) |
 | `firsts` | first request offset of a batch | first due time of each offset of the batch, u64 little-endian |
 | `ahead` | request offset | mark: fates read before the request |
-| `ended` | see `ended` | how requests ended, for a while |
+| `ended` | see `ended` | outcomes of ended requests, for a limited time |
 | `blocks` | request offset / 4,096 | see `pending_counts` |
 | `meta` | name | identity; checkpoint with exact counters; named retry policies; bulk controls |
 | `meta` | `later`, key of an entry | empty: the time of the entry within its window is not chosen yet |
 
 Invariants: one `write` is one WriteBatch, so all families agree in every state that a crash can leave. Counters and
-positions lie in the same batch as the changes that they count.
+positions are in the same batch as the changes that they count.
 
-Errors: Corrupt if stored bytes fail a check (close, move the directory aside, start empty); DiskFull and
-StorageError from writes leave everything as it was.
+Errors: Corrupt if stored bytes fail a check (close, move the directory aside, start empty). A WriteBatch that fails
+with DiskFull or StorageError changes nothing.
 
-Thread rule: one thread owns it; handles, iterators and the LOCK belong to this object alone.
+Thread rule: one thread owns the timer log.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class TimerLogReader:
     """The queries of an open timer log, which see all earlier writes. Only `TimerLog` changes the counters."""
 
     def __init__(self, db: Database, window_ms: int) -> None:
-        """`window_ms`: how long ends of ids are remembered. Raises Corrupt, StorageError."""
+        """`window_ms`: the time for which ends of ids are remembered. Raises Corrupt, StorageError."""
         self._db = db
         stored = db.get("meta", CHECKPOINT_NAME)
         self.checkpoint = Checkpoint(schedules=0) if stored is None else decode_checkpoint(stored)
@@ -93,7 +93,7 @@ class TimerLogReader:
         self.delivered = DeliveredIds(window_ms)
         self.delivered.load(lambda key: db.first_key("ended", key, DELIVERED_END_KEY))
         last_mark = db.last_row("ahead")
-        self.marks_end = 0 if last_mark is None else key_number(last_mark[0]) + 1  # after the highest mark ever set
+        self.marks_end = 0 if last_mark is None else key_number(last_mark[0]) + 1  # above every mark
         self.first_dues_from = 0  # `firsts` holds nothing below this offset
         self._firsts_row = 0, b""  # the latest row read from `firsts`: rows never change
         self._low: int | None = None
@@ -126,7 +126,7 @@ class TimerLogReader:
         return self._db.last_row("ended", at_most)
 
     def mark(self, offset: int) -> Mark | None:
-        """Returns the mark of a request that is not ingested yet, or None. At or above `marks_end` it needs no
+        """Returns the mark of a request that is not ingested yet, or None. An offset at or above `marks_end` needs no
         look-up."""
         if offset >= self.marks_end:
             return None
@@ -134,8 +134,8 @@ class TimerLogReader:
         return None if data is None else decode_mark(data)
 
     def first_due(self, offset: int) -> int | None:
-        """Returns the first due time of a request that became an entry, or None. Valid from the low-water mark on. One
-        seek."""
+        """Returns the first due time of a request that became an entry, or None. Valid for offsets from the low-water
+        mark on. One seek."""
         base, packed = self._firsts_row
         position = (offset - base) * 8
         if not 0 <= position < len(packed):
@@ -222,8 +222,8 @@ class TimerLogReader:
     ) -> tuple[list[bytes], list[bytes]]:
         """Returns keys and values of the parked entries of a target, in order of due time, with the bounds of `scan`.
 
-        `first`: an entry key below which none of them lies, so that the scan skips the tombstones there. `before`: an
-        entry key below which the returned entries lie; None returns all.
+        `first`: an entry key below which no entry of the target lies, so that the scan skips the tombstones there.
+        `before`: an entry key that bounds the returned entries, exclusive; None sets no bound.
         """
         prefix = parked_prefix(target)
         end = prefix[:-1] + b"\1" if before is None else prefix + before
@@ -244,7 +244,7 @@ class TimerLogReader:
 
     def first_key(self, start: bytes, before: bytes | None = None, skips_max: int = 0) -> bytes | None:
         """Returns the first entry key in [start, before), or None. Raises Unfinished if more than `skips_max`
-        tombstones precede it."""
+        tombstones precede it; a `skips_max` of 0 sets no bound."""
         return self._db.first_key("entries", start, before, skips_max)
 
     def _scan(
@@ -262,7 +262,7 @@ class TimerLogReader:
         return keys
 
     def sequence(self) -> int:
-        """Returns RocksDB's count of changes: two equal numbers of one open log mean equal contents."""
+        """Returns RocksDB's sequence number: two equal numbers of one open log mean equal contents."""
         return self._db.sequence()
 
 
@@ -304,8 +304,8 @@ class TimerLog(TimerLogReader):
     def write(self, changes: EntryChanges) -> WriteDelta:
         """Makes all changes visible in one WriteBatch, or none of them. They are durable after the next `sync`.
 
-        Returns their delta, for the wheel. Raises DiskFull or StorageError (nothing changed; retry), Corrupt.
-        O(changes), about 3 us an entry, most of it in RocksDB.
+        Returns the delta of the changes, for the wheel. Raises DiskFull or StorageError (nothing changed; retry),
+        Corrupt. O(changes), about 3 us an entry, most of it in RocksDB.
         """
         delta = delta_of(changes)
         rows = self._pending_counts.changed(delta)
@@ -334,12 +334,12 @@ class TimerLog(TimerLogReader):
         return delta
 
     def raise_low_water(self, steps_max: int) -> bool:
-        """Raises the low-water mark over at most `steps_max` ended requests of its range. Returns True if another call
-        may raise it further.
+        """Raises the low-water mark over at most `steps_max` requests that have ended or are in STORE, within the range
+        of the mark. Returns True if another call may raise it further.
 
         Legal at any time: an ended request never becomes pending again, and new requests have higher offsets. Raises
         Corrupt if the row of the range counts pending entries but there are none; DiskFull or StorageError as `write`.
-        O(steps), two look-ups each; amortised O(1) a request, since the row keeps the bound.
+        O(steps), two look-ups each; amortised O(1) a request, since the row keeps the raised bound.
         """
         low = offset = self._lowest_entry()
         if self._low == _NONE_PENDING:
@@ -418,8 +418,8 @@ class TimerLog(TimerLogReader):
         return self.low_water() - self._trim_from >= limits.FIRSTS_TRIM_OFFSETS
 
     def _trim_firsts(self) -> None:
-        """Deletes the rows of `firsts` that lie wholly below the low-water mark, and the rows `o` of `ended` for their
-        requests."""
+        """Deletes the rows of `firsts` that contain only offsets below the low-water mark, and the rows `o` of `ended`
+        for the requests in these rows."""
         low = self.low_water()
         row = self._db.last_row("firsts", at_most=number_key(low))
         bound = 0 if row is None else key_number(row[0])  # this row may contain offsets above the mark: keep it
@@ -434,10 +434,10 @@ class TimerLog(TimerLogReader):
         self._trim_from = low
 
     def forget_outcomes(self, at_ms: int, read_ms: int = -1) -> None:
-        """Deletes outcomes of ids that are older than the window, at most once a window.
+        """Deletes outcomes of ids that are older than the window, at most once in each window. Deletes deliveries that
+        no later request can refer to, at most once an hour.
 
-        `read_ms` is the time up to which requests were read, in epoch ms, or -1 if unknown. Once an hour, deletes
-        deliveries that no later request can refer to.
+        `read_ms` is the time up to which requests were read, in epoch ms, or -1 if unknown.
         """
         before = self.outcomes.outdated(at_ms)
         hours = self.delivered.outdated(min(at_ms, read_ms))
@@ -451,19 +451,19 @@ class TimerLog(TimerLogReader):
         self._db.write(batch)
 
     def sync(self) -> None:
-        """Makes all earlier writes survive a loss of power. One fsync, which releases the GIL."""
+        """Makes all earlier writes durable, even if power is lost. One fsync, which releases the GIL."""
         self._db.sync()
 
     def release_memory(self) -> None:
-        """Flushes the memtables, so that they hold nothing, and waits until that is done. Releases the GIL."""
+        """Flushes the memtables and returns once they are empty. Releases the GIL."""
         self._db.flush(wait=True)
 
     def reclaim(self, before: bytes) -> bool:
         """Frees the disk space of ended entries below `before` if that is worth a compaction. Returns True if it
         compacted.
 
-        Flushes the memtables first if those of the process are crowded. Takes about 1 s for 600 MB and releases the
-        GIL, so call it when nothing is due.
+        Flushes the memtables first if the memtables of the process are crowded. Takes about 1 s for 600 MB, so call it
+        when nothing is due. Releases the GIL.
         """
         if self._resources.is_crowded:
             self._db.flush(wait=True)
@@ -479,8 +479,8 @@ class TimerLog(TimerLogReader):
 
 
 def _identify(db: Database, identity: Identity) -> tuple[bool, bytes]:
-    """Writes the identity of a new log, or checks that of an old one. Returns True for a new log, and the log's random
-    id."""
+    """Writes the identity of a new log, or checks the identity of an existing one. Returns whether the log is new, and
+    its random id."""
     row = db.get("meta", _IDENTITY)
     is_new = row is None
     if row is None:
@@ -495,10 +495,11 @@ def _identify(db: Database, identity: Identity) -> tuple[bool, bytes]:
 
 
 def _fill(batch: WriteBatch, db: Database, changes: EntryChanges) -> None:
-    """Adds the changes to a batch: deletions first, then the new values, since a batch keeps its order.
+    """Adds the changes to a batch. For entries, deletions precede the new values, since a batch keeps its order.
 
-    Deletes only keys of the timer log: an entry that was put and ended within the changes leaves no tombstone. A span
-    of entries becomes one range tombstone that ends just after its last key, never at the bound of a scan.
+    Deletes only entries that are in the timer log: an entry that was put and ended within the changes leaves no
+    tombstone. A span of entries becomes one range tombstone that ends just after its last key, never at the bound of a
+    scan.
     """
     put, delete = batch.put, batch.delete
     entries = db.handle("entries")

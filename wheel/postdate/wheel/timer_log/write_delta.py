@@ -1,8 +1,8 @@
-"""The entries that a set of changes adds to and removes from the timer log, as numpy columns. They are computed once.
-The counts of pending entries, the counters and the wheel use them without a Python loop over entries.
+"""The entries that a set of changes adds to and removes from the timer log, as numpy columns. The columns are computed
+once. The counts of pending entries, the counters and the wheel use them without a Python loop over entries.
 
 All functions are pure. Cost: about 0.3 us an entry, most of it for joining the keys. A numpy call costs a microsecond
-or more for any size, so if a column `is_short`, callers loop over its `rows` instead.
+or more for any size. So callers loop over the `rows` of a column that `is_short` instead.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Signed = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Entries as columns of one length: due time, request offset, length of the value, and whether the entry is not in
-    STORE. `counted` None means that no entry is in STORE."""
+    """Entries as columns of one length: due time, request offset, length of the value, and `counted`, which is True for
+    entries that are not in STORE. A `counted` of None means that no entry is in STORE."""
 
     due: Unsigned
     offset: Unsigned
@@ -42,17 +42,17 @@ class Column:
         return len(self.due) <= SHORT_COLUMN_MAX
 
     def rows(self) -> Iterator[tuple[int, int, int]]:
-        """Returns (due_ms, request offset, size in bytes) of each entry."""
+        """Returns an iterator over (due_ms, request offset, size in bytes) of the entries."""
         return zip(self.due.tolist(), self.offset.tolist(), self.size_bytes.tolist(), strict=True)
 
     def counted_offsets(self) -> Unsigned:
-        """Returns the request offsets of the entries that hold the low-water mark back."""
+        """Returns the request offsets of the entries that hold back the low-water mark."""
         return self.offset if self.counted is None else self.offset[self.counted]
 
 
 @dataclass(frozen=True, slots=True)
 class WriteDelta:
-    """The entries that a set of changes adds and removes. An entry that comes and goes within the changes is in no
+    """The entries that a set of changes adds and removes. An entry that the changes both insert and delete is in no
     column."""
 
     gained: Column
@@ -107,7 +107,7 @@ def column(keys: Collection[bytes], sizes_bytes: Iterable[int], stored: Collecti
 
 
 def key_column(keys: Sequence[bytes], mean_size_bytes: float) -> Column:
-    """Returns entry keys as a column if only the mean length of their values is known."""
+    """Returns entry keys as a column. Each entry gets the mean length, for callers that do not know the values."""
     pairs = np.frombuffer(b"".join(keys), dtype=">u8").astype(np.uint64).reshape(-1, 2)
     return Column(pairs[:, 0], pairs[:, 1], np.full(len(keys), round(mean_size_bytes), dtype=np.int64))
 
@@ -122,7 +122,7 @@ def _parked_column(keys: Collection[bytes], sizes_bytes: Iterable[int], stored: 
 
 
 def _sums(entries: Column) -> tuple[int, int, int]:
-    """Returns the bytes of all entries, and number and bytes of those under due 0."""
+    """Returns the bytes of all entries, and the number and the bytes of the entries under due time 0."""
     if entries.is_short:
         ending = [size_bytes for due, _, size_bytes in entries.rows() if due == ENDING_DUE]
         return sum(entries.size_bytes.tolist()), len(ending), sum(ending)

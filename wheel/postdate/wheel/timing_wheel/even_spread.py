@@ -1,10 +1,10 @@
 """Chooses the time of a message with `postdate-spread: even`: the tick of its window with the fewest due entries.
 
 A message with an even spread has a drawn time, which is always a valid choice. The drawn time lies in a *section*: the
-whole window, or, if the window is longer than the span, the part of it that contains the drawn time. The emptiest tick
-of the section is chosen. Of several such ticks, the first at or after the drawn time is chosen, or if there is none,
-the first of the section. If the section has whole ticks, only these are chosen, since half a tick would get twice the
-rate. Worked example, tick 1 s, window [10 s, 15 s), drawn 12.3 s:
+whole window, or, if the window is longer than `span_ms`, the part of the window that contains the drawn time. The
+emptiest tick of the section is chosen. If several ticks are equally empty, the first at or after the drawn time is
+chosen, or if there is none, the first of the section. If the section has whole ticks, only these are chosen, since half
+a tick would get twice the rate. Worked example, tick 1 s, window [10 s, 15 s), drawn 12.3 s:
 
     entries in the ticks 10 to 14       2 1 1 1 2    ->    tick 12, at 12.3 s
     the same before the next message    2 1 2 1 2    ->    tick 13
@@ -15,9 +15,9 @@ The draw breaks the tie, since many shards with few messages would otherwise all
 The choices of one batch take account of all earlier changes of the batch, although the wheel counts these only after
 the write. The rings are a hint: wrong counts make the load less even, but a chosen time always lies in the window.
 
-Cost: O(ticks of the section), at most 18,000, for the first message of a section: 3 us for 600 ticks, 20 us for 18,000.
+Cost: O(ticks of the section) for the first message of a section: 3 us for 600 ticks, 20 us for the maximum of 18,000.
 About 1 us for a message with the same section as the previous message.
-Thread rule: that of the timer index. Belongs to one batch.
+Thread rule: that of the timer index.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from postdate.wheel.timing_wheel.rings import Rings
 
 
 def span_ms(geometry: Geometry) -> int:
-    """Returns the length of the longest section. The fine ring holds at least the next hour, so a section is known at
-    the latest half an hour before its first tick."""
+    """Returns the length of the longest section. The fine ring holds at least the next hour, so the load of a section
+    is known at the latest half an hour before its first tick."""
     return min(geometry.hour_ms // 2, limits.SPREAD_TICKS_MAX * geometry.tick_ms)
 
 
 def known_before_ms(rings: Rings) -> int:
-    """Returns a time before which every section lies in the fine ring, so its load is known. Returns 0 while the wheel
-    is being built."""
+    """Returns a time such that the fine ring knows the load of every section with an earlier drawn time. Returns 0
+    while the wheel is being built."""
     geometry = rings.geometry
     return 0 if rings.building else max(0, rings.cursor[0] - span_ms(geometry) - geometry.tick_ms)
 
@@ -62,7 +62,7 @@ class EvenSpread:
         self._end_tick = 0 if rings.building else rings.cursor[0] // geometry.tick_ms
         self._size = geometry.fine_slots
         self._changes: Signed = np.zeros(self._size, dtype=np.int64)  # of this batch, for each slot
-        # The latest section: its ticks, their loads, the lowest load, and once needed, the ticks that have this load.
+        # The latest section: its ticks, their loads, the lowest load, and if needed, the ticks that have this load.
         self._section = (0, 0)
         self._loads: Signed = self._changes[:0]
         self._lowest = 0
@@ -73,8 +73,8 @@ class EvenSpread:
     def choose(self, due_ms: int, last_ms: int, drawn_ms: int, is_counted: bool = False) -> int | None:
         """Returns the chosen time in [`due_ms`, `last_ms`], or None if the fine ring does not know the section yet.
 
-        `drawn_ms` lies in the same range. It is returned if no later tick of the section is left. `is_counted`: the
-        wheel already counts the message at `drawn_ms`.
+        `drawn_ms` lies in the same range, and is returned if the section has no tick left that begins after `now_ms`.
+        `is_counted`: the wheel already counts the message at `drawn_ms`.
         """
         if last_ms - due_ms >= self._span_ms:
             due_ms += (drawn_ms - due_ms) // self._span_ms * self._span_ms
@@ -108,9 +108,10 @@ class EvenSpread:
                 self._lowest, self._emptiest = int(self._loads[tick - first]), []
 
     def _find(self, first: int, end: int, start: int, is_counted: bool) -> int:
-        """Returns the index of the emptiest tick of [first, end), from `start` on if possible.
+        """Returns the index of the emptiest tick of [first, end). Among equally empty ticks, prefers the first one from
+        `start` on.
 
-        `is_counted`: the wheel counts the message at `start`, and the message would leave that tick.
+        `is_counted`: the wheel counts the message at `start`, and choosing another tick would remove it from there.
         """
         is_other = (first, end) != self._section
         if is_other:
@@ -140,5 +141,5 @@ class EvenSpread:
                 self._emptiest = np.flatnonzero(self._loads == self._lowest).tolist()
             position = bisect_left(self._emptiest, start)
             index = self._emptiest.pop(position if position < len(self._emptiest) else 0)
-            if self._loads[index] == self._lowest:  # otherwise an entry has been put there
+            if self._loads[index] == self._lowest:  # otherwise an entry was put there since
                 return index

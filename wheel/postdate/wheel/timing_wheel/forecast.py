@@ -1,6 +1,6 @@
-"""Computes the upcoming load from the rings: pending entries by horizon, by step of time, and due now.
+"""Computes the upcoming load from the rings: the pending entries by horizon or by step of time, and the due entries.
 
-Thread rule: pure functions over rings, the owner's or a reader's copy.
+Thread rule: pure functions over the rings of the owner, or over a reader's copy.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ PARKED: Final = "parked"
 
 
 class ForecastLoad(NamedTuple):
-    """Entries and the bytes of their values. The bytes are a hint, exact for entries added since the last load."""
+    """The number of entries and the bytes of their values. The bytes are an estimate, since loading an hour and
+    rebuilding the wheel count a mean size for each entry."""
 
     entries: int
     size_bytes: int
 
 
 def pending_by_horizon(rings: Rings, now_ms: int) -> dict[str, int]:
-    """Returns the number of entries due within each horizon and after the previous one, and the overdue, control and
-    parked entries separately.
+    """Returns the number of entries due between each horizon and the previous one. The numbers of overdue entries, of
+    entries under due time 0 and of parked entries are separate.
 
-    A slot counts at its beginning, so an entry may be due up to a tick (in the hour ring an hour) after its horizon.
-    Cancels and reschedules keep the counts exact; their sum is the number of pending entries. O(slots).
+    A slot counts at its beginning, so an entry may be due up to a tick (in the hour ring, up to an hour) after its
+    horizon. The sum of all numbers is exactly the number of pending entries. O(slots).
     """
     geometry = rings.geometry
     result = {ENDING: rings.ending.count, OVERDUE: rings.overdue.count}
@@ -65,7 +66,8 @@ def load_ahead(rings: Rings, from_ms: int, step_ms: int, steps: int) -> list[int
     """Returns the number of entries due in each of `steps` spans of `step_ms` from `from_ms` on, without overdue
     entries.
 
-    A slot counts at its beginning, so an hour that is not loaded yet falls into one span. O(slots + steps).
+    A slot counts at its beginning, so all entries of an hour that is not loaded yet count in one span.
+    O(slots + steps).
     """
     geometry = rings.geometry
     hour, loads = rings.cursor[0] // geometry.hour_ms, []
@@ -80,8 +82,8 @@ def load_ahead(rings: Rings, from_ms: int, step_ms: int, steps: int) -> list[int
 
 
 def due_load(rings: Rings, before_ms: int) -> ForecastLoad:
-    """Returns the load due before a time, including the whole present tick, to size a transaction. O(ticks since the
-    window)."""
+    """Returns the load that is due up to the end of the tick of `before_ms`, without parked entries. Callers use it to
+    size a transaction. O(ticks since the start of the window)."""
     geometry = rings.geometry
     end = max(rings.window, min(rings.ticks_end, before_ms // geometry.tick_ms + 1))
     count, size_bytes = rings.fine.sums_of(rings.window, end)
@@ -92,8 +94,8 @@ def due_load(rings: Rings, before_ms: int) -> ForecastLoad:
 
 
 def next_due_ms(rings: Rings) -> int | None:
-    """Returns a lower bound of the earliest due time: 0 if an entry is overdue or a control waits, None if nothing is
-    pending.
+    """Returns a lower bound of the earliest due time: 0 if an entry is overdue or has due time 0 in its key, None if
+    nothing is pending.
 
     Amortised O(1). Valid only for rings that are not being built.
     """

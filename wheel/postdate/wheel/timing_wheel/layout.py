@@ -5,13 +5,13 @@
 | 0 | 128 | fixed part: magic `PDWHEEL1`, format u32, tick_ms u32, fine slots u32, hour slots u32, hour_ms u32, spare u32, digest of the timer log 32 B, crc32 of these u32 |
 | 128 | 64 | copy A of {generation u64, RocksDB sequence u64, next request u64, boot id 16 B, clean u32, crc32 of counters and rings u32, crc32 of these u32} |
 | 192 | 64 | copy B of the same |
-| 256 | 144 | counters: update sequence u64, window tick u64, load cursor (due u64, offset u64), limit hour u64, building u64, built up to (due u64, offset u64), then count and bytes, i64 each, of: overdue, control, parked, beyond, total |
+| 256 | 144 | counters: update sequence u64, window tick u64, load cursor (due u64, offset u64), limit hour u64, building u64, built up to (due u64, offset u64), then count and bytes, i64 each, of: overdue, ending, parked, beyond, total |
 | 4096 | 32 a slot | fine ring, then hour ring: {tick u64, count u32, state u32, bytes u64, min_due u64} |
 
-All numbers are little-endian. The valid copy is the one with a right crc and the larger generation; a writer always
-overwrites the other one. The update sequence is odd during an update. A next request of 2**64 - 1 means None.
+All numbers are little-endian. Of the copies with a right crc, the one with the larger generation is valid; a writer
+always overwrites the other one. The update sequence is odd during an update. A next request of 2**64 - 1 means None.
 
-Thread rule: pure functions over buffers.
+Thread rule: stateless functions over buffers.
 """  # noqa: E501 - a table row is one line
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _CRC = struct.Struct("<I")
 
 
 class Geometry(NamedTuple):
-    """The sizes of the two rings; a file of another geometry is rebuilt."""
+    """The sizes of the two rings; a file with another geometry is replaced."""
 
     tick_ms: int
     fine_slots: int
@@ -87,7 +87,7 @@ def write_fixed(buffer: bytearray | memoryview, geometry: Geometry, digest: byte
 
 
 def read_fixed(buffer: bytes | memoryview) -> tuple[Geometry, bytes] | None:
-    """Returns geometry and digest of a wheel file, or None if the fixed part is not of this format."""
+    """Returns the geometry and the digest of a wheel file, or None if the fixed part does not have this format."""
     if len(buffer) < HEADER_SIZE_BYTES:
         return None
     fixed = bytes(buffer[: _FIXED.size])
@@ -121,6 +121,6 @@ def read_stamp(buffer: bytes | memoryview) -> Stamp | None:
 
 
 def rings_crc(buffer: memoryview) -> int:
-    """Returns the crc32 of counters and rings. Takes 1 ms for the default sizes."""
+    """Returns the crc32 of the counters and the rings. Takes 1 ms for the default sizes."""
     end = COUNTERS_OFFSET + COUNTERS.size
     return zlib.crc32(buffer[HEADER_SIZE_BYTES:], zlib.crc32(buffer[COUNTERS_OFFSET:end]))

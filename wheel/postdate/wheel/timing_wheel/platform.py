@@ -1,6 +1,6 @@
 """The services of the operating system that a wheel file needs: the boot id, allocation on the disk, and syncs.
 
-`LocalPlatform` is the real implementation. The fake of the tests sets the boot id and the free space.
+`LocalPlatform` is the real implementation. The fake for tests simulates boot ids and a full disk.
 
 Thread rule: stateless.
 """
@@ -18,11 +18,11 @@ NO_BOOT = bytes(16)
 
 
 class Platform(Protocol):
-    """The interface; its methods raise OSError."""
+    """The interface; `allocate` and `sync` raise OSError."""
 
     def boot_id(self) -> bytes:
-        """Returns 16 bytes that change with every boot, or NO_BOOT if they are unknown: then no unclean file is
-        valid."""
+        """Returns 16 bytes that change with every boot, or NO_BOOT if they are unknown. With NO_BOOT, a file that was
+        not closed cleanly is invalid."""
         ...
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
@@ -36,9 +36,9 @@ class Platform(Protocol):
 
 
 def return_free_memory() -> None:
-    """Gives back to the system the free memory that the C library keeps. Does nothing without glibc.
+    """Returns free memory that the C library keeps to the operating system. Does nothing without glibc.
 
-    RocksDB's memtables and compactions leave such memory. Takes some milliseconds and releases the GIL.
+    Flushed memtables and compactions of RocksDB leave such memory. Takes some milliseconds and releases the GIL.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
@@ -57,7 +57,7 @@ class LocalPlatform:
         return hashlib.sha256(text.strip()).digest()[:16]
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
-        """Calls posix_fallocate. ENOSPC if the disk is full."""
+        """Calls posix_fallocate. Raises OSError with ENOSPC if the disk is full."""
         os.posix_fallocate(descriptor, 0, size_bytes)
 
     def sync(self, mapped: mmap.mmap) -> None:

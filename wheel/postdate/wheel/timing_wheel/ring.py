@@ -6,13 +6,14 @@ Number n (a tick or an hour since the epoch) lies in slot n mod size. Worked exa
     the window is [5, 9): 8 lies in slot 0; 9 would lie in slot 1, which 5 still occupies: the window must move
     the window moves to [6, 10)   ->   slot 1 is emptied (count 1 moves to "overdue") and is free for 9
 
-Invariants: a slot with count 0 is free (state and bytes 0, min_due "none"); any other slot contains its number. min_due
+Invariants: a slot with count 0 is free (state and bytes 0, min_due NO_DUE); any other slot contains its number. min_due
 is a lower bound of the due times in the slot: `add` may lower it, and `remove` never raises it while the slot has
-entries. The caller keeps every number within one turn of the ring. A contradiction (a count below 0, another number's
-slot) is clamped and reported, never raised: the ring is a hint, and its owner rebuilds it.
+entries. The caller keeps all numbers within one turn of the ring. A contradiction (a count below 0, or a slot that
+belongs to another number) raises no error. The method clamps the count and returns False, and the owner of the ring
+rebuilds it, since it is a hint.
 
 Cost: `add` and `remove` O(k log k) for k entries, about 0.1 us an entry in batches; `add_one` and `remove_one` 2 us;
-`first_held` O(slots passed) once, amortised O(1) for a caller that starts where it stopped before; `empty_slots` O(n).
+`first_held` O(slots passed), amortised O(1) for a caller that starts where its last search stopped; `empty_slots` O(n).
 
 Source of the idea: Varghese and Lauck, "Hashed and hierarchical timing wheels" (1987); TimingWheel.java in Kafka.
 Thread rule: that of the owner of the buffer.
@@ -45,7 +46,8 @@ class Ring:
         self._min_due = slots["min_due"]
 
     def add(self, numbers: Unsigned, due: Unsigned, sizes_bytes: Signed) -> bool:
-        """Counts entries in the slots of their numbers. Returns False if a slot belonged to another number."""
+        """Counts entries in the slots of their numbers. Returns False if a slot belonged to another number, otherwise
+        True."""
         unique, groups = np.unique(numbers, return_inverse=True)
         indexes = (unique % np.uint64(self.size)).astype(np.intp)
         old = self._count[indexes]
@@ -63,8 +65,8 @@ class Ring:
         return consistent
 
     def remove(self, numbers: Unsigned, sizes_bytes: Signed) -> bool:
-        """Removes entries from the slots of their numbers. Returns False if a slot had fewer, or belonged to another
-        number."""
+        """Removes entries from the slots of their numbers. Returns False if a slot had fewer entries or belonged to
+        another number, otherwise True."""
         unique, groups = np.unique(numbers, return_inverse=True)
         indexes = (unique % np.uint64(self.size)).astype(np.intp)
         new = self._count[indexes].astype(np.int64) - np.bincount(groups, minlength=len(unique))
@@ -117,7 +119,7 @@ class Ring:
         return count, size_bytes
 
     def slot_totals(self, number: int) -> tuple[int, int]:
-        """Returns (count, bytes) of a number's slot."""
+        """Returns (count, bytes) of a number's slot: zeros if the slot is free or belongs to another number."""
         index = number % self.size
         if not self._count[index] or self._tick[index] != number:
             return 0, 0
@@ -169,7 +171,7 @@ class Ring:
         self._slots[:] = FREE_SLOT
 
     def is_sound(self, first: int, end: int, unit_ms: int) -> bool:
-        """True unless a slot contradicts itself or holds a number outside [first, end). O(size), below 1 ms."""
+        """Returns True unless a slot contradicts itself or holds a number outside [first, end). O(size), below 1 ms."""
         held = np.flatnonzero(self._count)
         tick = self._tick[held]
         inside = (tick >= first) & (tick < end) & (tick % np.uint64(self.size) == held.astype(np.uint64))

@@ -2,23 +2,23 @@
 
 An entry (due, offset) is counted in exactly one place. Its key and three bounds, which only grow, determine the place:
 
-    due 0                                    control
+    due 0                                    ending
     key < cursor, tick of due <  window      overdue
     key < cursor, tick of due >= window      its tick in the fine ring
     key >= cursor, hour of due < limit       its hour in the hour ring
     otherwise                                beyond
 
-`window` is the first tick of the fine ring, `cursor` the key up to which hours were loaded into it, `limit` the first
-hour that the hour ring does not hold. While the wheel is being built, only keys below `built`, which also only grows,
-are counted.
+`window` is the first tick of the fine ring. `cursor` is the key below which entries were loaded into the fine ring.
+`limit` is the first hour that the hour ring does not hold. While the wheel is being built, only keys below `built` are
+counted; `built` also only grows. Only `reset` sets all of them to other values.
 
 Invariants: window <= tick of cursor; cursor <= the end of the fine ring; the hour ring holds the hours [hour of cursor,
-limit). When the window passes a tick, the sums of its slot move to overdue. When the window passes a whole hour that
-was never loaded, the sums of that hour's slot move to overdue. So a restart after a day costs O(hours) and not
+limit). When the window passes a tick, the sums of its slot move to overdue. When the window passes an hour that was not
+loaded completely, the sums of that hour's slot move to overdue. So a restart after a day costs O(hours) and not
 O(entries).
 
-A contradiction sets `wrong`; the owner then rebuilds. Cost: `apply` takes about 0.2 us an entry in batches, and at
-least 0.1 ms; `advance` is O(ticks passed). Thread rule: one writer.
+A contradiction sets `wrong`; the owner then rebuilds the wheel. Cost: `apply` takes about 2 us an entry for short
+columns, and otherwise 0.2 us an entry, but at least 0.1 ms; `advance` is O(ticks passed). Thread rule: one writer.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ class Rings:
     def publish(self) -> None:
         """Writes the counters, including the update sequence, for readers of the buffer.
 
-        It assigns a slice: `pack_into` first sets the bytes to zero, and a reader would take the sequence for an even
-        one.
+        Assigns a slice instead of calling `pack_into`, which first sets the bytes to zero: a reader could take the zero
+        for an even sequence.
         """
         counts = (self.overdue, self.ending, self.parked, self.beyond, self.total)
         self._buffer[COUNTERS_OFFSET : COUNTERS_OFFSET + COUNTERS.size] = COUNTERS.pack(
@@ -120,7 +120,8 @@ class Rings:
         )
 
     def reset(self, now_ms: int, building: bool) -> None:
-        """Empties everything and sets the window to now. `building`: entries are to be counted. O(slots)."""
+        """Empties everything and sets the window to the present tick. `building`: `build` will count the entries of the
+        timer log. O(slots)."""
         geometry = self.geometry
         self.fine.clear()
         self.hours.clear()
@@ -218,7 +219,8 @@ class Rings:
     # ---- time
 
     def advance(self, now_ms: int) -> bool:
-        """Moves the window to the present tick, or as far as hours are loaded. Returns True if it moved."""
+        """Moves the window to the present tick. Moves `cursor` first if the present hour is not loaded. Returns True if
+        the window moved."""
         geometry = self.geometry
         target = now_ms // geometry.tick_ms
         if target <= self.window:
@@ -247,9 +249,10 @@ class Rings:
             self.wrong = True  # entries beyond the horizon may now be within it: only a rebuild can separate them
 
     def next_load(self) -> tuple[tuple[int, int], int] | None:
-        """Returns (cursor, end in ms) of the hour to load next, or None while that hour does not fit the fine ring yet.
+        """Returns (cursor, end in ms) of the hour to load next. Returns None while this hour does not fit into the fine
+        ring yet, or while the wheel is being built.
 
-        Skips empty hours.
+        Moves the cursor over empty hours.
         """
         geometry = self.geometry
         fine_end_ms = (self.window + geometry.fine_slots) * geometry.tick_ms
@@ -264,7 +267,7 @@ class Rings:
         return None
 
     def load(self, keys: Column, end_ms: int, is_last: bool) -> None:
-        """Moves the next keys of the hour of `cursor` from the slot of that hour into the fine ring. `is_last`: the
+        """Moves the next keys of the hour of `cursor` from the slot of this hour into the fine ring. `is_last`: the
         hour has no more keys."""
         hour = self.cursor[0] // self.geometry.hour_ms
         held, held_bytes = self.hours.slot_totals(hour)
@@ -302,7 +305,7 @@ class Rings:
         return min(self.cursor[0] // geometry.tick_ms + 1, self.window + geometry.fine_slots)
 
     def zone_of(self, due_ms: int, offset: int) -> tuple[WheelLevel, int]:
-        """Returns the zone in which an entry is counted, and its tick or hour there, or 0 if the zone has no slots."""
+        """Returns the level that counts an entry, and its tick or hour there, or 0 if the level has no slots."""
         geometry = self.geometry
         if due_ms == ENDING_DUE:
             return WheelLevel.ENDING, 0
@@ -313,7 +316,7 @@ class Rings:
         return (WheelLevel.HOUR, hour) if hour < self.limit_hour else (WheelLevel.BEYOND, 0)
 
     def first_message(self) -> tuple[WheelLevel, int, int] | None:
-        """Returns the zone, tick or hour, and lower bound in ms of the earliest entry that is not a control, or None.
+        """Returns the level, the tick or hour, and a lower bound of the due time of the earliest message, or None.
 
         Amortised O(1): each search starts where the previous one stopped.
         """
@@ -339,7 +342,8 @@ class Rings:
         return None
 
     def is_sound(self) -> bool:
-        """True unless counters and slots contradict each other. These checks need no timer log. O(slots)."""
+        """Returns True if the wheel is not being built, and the counters and slots do not contradict each other. Does
+        not read the timer log. O(slots)."""
         geometry = self.geometry
         cursor_hour = self.cursor[0] // geometry.hour_ms
         cursor_tick = self.cursor[0] // geometry.tick_ms

@@ -6,18 +6,18 @@ sequence, or a stamp of another state of the timer log, and rebuilds.
 
 A file is valid at open if all of these conditions hold:
 
-- It has this format, geometry and timer log. A digest, which contains the log's random id, identifies the timer log.
+- It has this format, this geometry and the digest of this timer log, which depends on the log's random id.
 - Its sequence is even, and no rebuild was in progress.
-- The stamp's RocksDB sequence number and next request equal the log's, and the sums equal the log's counters.
-- It was closed cleanly and has the right crc, or it was written since the last boot and its slots do not contradict
-  each other. Since the last boot, the page cache holds exactly the written bytes.
+- The stamp's RocksDB sequence number and next request equal the log's, and its counts equal the log's counters.
+- It was closed cleanly and has the right crc; or it was written since the last boot, and its counters and slots do not
+  contradict each other. Unless the machine has rebooted, the page cache holds exactly the written bytes.
 
 A new file replaces any other one; a reader that still maps the old file keeps its content. Only errors of the file
 system are raised.
 
 Thread rule: one writer, the owner of the timer log. Memory order: the interpreter issues the stores in order, and
-x86-64 keeps it. On a machine with weaker ordering, a reader could take a torn copy for a whole one; the consequence is
-a wrong number on a dashboard.
+x86-64 keeps this order. On a machine with weaker ordering, a reader could mistake a torn copy for a consistent one; the
+consequence is a wrong number on a dashboard.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class WheelFile:
 
     @staticmethod
     def open_existing(path: Path, geometry: Geometry, digest: bytes, platform: Platform) -> WheelFile | None:
-        """Returns the file at `path` if it is a wheel of this geometry and timer log, otherwise None. Checks nothing
-        more."""
+        """Returns the file at `path` if it is a wheel of this geometry and timer log, otherwise None. Does not check
+        the rings. Raises DiskFull or StorageError."""
         try:
             descriptor = os.open(path, os.O_RDWR)
         except FileNotFoundError:
@@ -111,7 +111,7 @@ class WheelFile:
         return WheelFile(path, mapped, geometry, platform)
 
     def is_believed(self, log_sequence: int, next_request: int | None, totals: Totals) -> bool:
-        """True if the rings match the present state of the timer log; see the module's docstring. O(slots)."""
+        """Returns True if the rings match the present state of the timer log; see the module's docstring. O(slots)."""
         stamp, rings = self.stamp, self.rings
         if stamp is None or rings.sequence % 2:
             return False
@@ -135,9 +135,9 @@ class WheelFile:
         self._count_up()
 
     def close(self, log_sequence: int, next_request: int | None, clean: bool) -> None:
-        """Unmaps the file. `clean` first writes back the pages, and then the mark that they are whole.
+        """Unmaps the file. With `clean`, first writes back the pages, and then the stamp that marks them as complete.
 
-        Raises StorageError if the write-back failed, after it has unmapped the file.
+        Raises StorageError if the write-back failed, but unmaps the file first.
         """
         try:
             if clean:

@@ -1,9 +1,9 @@
 """Keeps the wheel in step with the timer log: applies writes, loads hours, rebuilds.
 
-Every change of the rings happens here, between `begin` and `commit` of the file. A rebuild empties the rings and then
-counts the entries of the timer log piece by piece, in order of their keys. An entry written during the rebuild is
-counted at once if the scan has passed its key, and otherwise by the scan. So the rings are right at the end, and
-nothing waits for the rebuild.
+Every change to the file happens here, between `begin` and `commit`. A rebuild empties the rings and then counts the
+entries of the timer log piece by piece, in order of their keys. An entry written during the rebuild is counted at once
+if the scan has passed its key, and otherwise by the scan. So the rings are right at the end, and nothing waits for the
+rebuild.
 
 Thread rule: that of the timer index.
 """
@@ -43,8 +43,8 @@ class WheelMaintenance:
         self._commit()
 
     def stamp(self) -> None:
-        """Stamps the wheel after a write that changes no ring, since a wheel with the stamp of an older state is not
-        valid."""
+        """Stamps the wheel after a write that changes no ring. A wheel whose stamp names an older state of the timer
+        log would be invalid."""
         self._file.begin()
         self._commit()
 
@@ -57,7 +57,7 @@ class WheelMaintenance:
             self._commit()
 
     def load_step(self, now_ms: int, keys_max: int) -> bool:
-        """Rebuilds or loads one piece. Returns True if more is left."""
+        """Counts the next keys of a rebuild, or loads the next keys of an hour. Returns True if more is left."""
         self.advance(now_ms)
         if self._file.rings.building:
             self._build_piece(keys_max)
@@ -66,7 +66,7 @@ class WheelMaintenance:
         return self._file.rings.building or self._file.rings.next_load() is not None
 
     def rebuild(self, now_ms: int) -> None:
-        """Empties the rings and starts to count the entries of the timer log again."""
+        """Empties the rings and begins a rebuild: `load_step` then counts the entries of the timer log."""
         self._file.begin()
         totals = self._log.checkpoint.totals
         self._file.rings.reset(now_ms, building=totals.entries > 0)
@@ -74,7 +74,7 @@ class WheelMaintenance:
         self._commit()
 
     def close(self, clean: bool) -> None:
-        """Unmaps the file. `clean` marks it as whole. REQUIRES: the timer log is still open."""
+        """Unmaps the file. `clean` marks it as closed cleanly. REQUIRES: the timer log is still open."""
         self._file.close(self._log.sequence(), self._log.checkpoint.next_request, clean)
 
     def _build_piece(self, keys_max: int) -> None:
@@ -105,7 +105,7 @@ def open_wheel(
 ) -> tuple[WheelMaintenance, bool]:
     """Returns the valid wheel at `path` and True, or an empty wheel, which `load_step` builds, and False.
 
-    From here on the file is not clean. Raises DiskFull or StorageError.
+    Marks the file as not closed cleanly. Raises DiskFull or StorageError.
     """
     geometry, digest, checkpoint = Geometry.of(options), wheel_digest(identity, log.log_id), log.checkpoint
     file = WheelFile.open_existing(path, geometry, digest, platform)

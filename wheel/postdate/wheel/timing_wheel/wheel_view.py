@@ -1,8 +1,8 @@
 """Consistent read-only copies of a wheel, for other processes.
 
-`WheelView.snapshot` copies the whole file. The sequence counter in the header shows that the owner made no update
-during the copy, so all numbers of a snapshot belong to one state. If the owner replaces its file, the view maps the new
-one.
+`WheelView.snapshot` copies the whole file. The sequence counter in the header shows whether the owner made an update
+during the copy, so all numbers of a snapshot belong to one state. If the owner has replaced its file, the next snapshot
+maps the new one.
 
 Thread rule: a view belongs to one thread; any number of processes may have views. A view takes no lock and does not
 slow the owner down.
@@ -45,12 +45,12 @@ class WheelSnapshot:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of the values of all pending entries, a hint."""
+        """The estimated bytes of the values of all pending entries."""
         return self._rings.total.size_bytes + self._rings.parked.size_bytes
 
     @property
     def ending_count(self) -> int:
-        """The number of controls and refused requests that wait for their transaction."""
+        """The number of entries whose keys have due time 0, such as controls that wait for their transaction."""
         return self._rings.ending.count
 
     @property
@@ -59,11 +59,11 @@ class WheelSnapshot:
         return self._rings.parked.count
 
     def next_due_ms(self) -> int | None:
-        """Returns the same as `TimerIndex.next_due_ms`."""
+        """Returns the same as `TimerIndex.next_due_ms`, but 0 if an entry is overdue. Invalid while `building`."""
         return next_due_ms(self._rings)
 
     def due(self, now_ms: int) -> ForecastLoad:
-        """Returns the load that is due by now."""
+        """Returns the load that is due up to the end of the tick of `now_ms`."""
         return due_load(self._rings, now_ms)
 
     def pending_by_horizon(self, now_ms: int) -> dict[str, int]:
@@ -71,7 +71,7 @@ class WheelSnapshot:
         return pending_by_horizon(self._rings, now_ms)
 
     def load_ahead(self, from_ms: int, step_ms: int, steps: int) -> list[int]:
-        """Returns how many entries are due in each of `steps` spans of `step_ms` from `from_ms` on."""
+        """Returns the number of entries due in each of `steps` spans of `step_ms` from `from_ms` on."""
         return load_ahead(self._rings, from_ms, step_ms, steps)
 
 
@@ -86,7 +86,7 @@ class WheelView:
     def open(path: Path) -> WheelView:
         """Maps the wheel file at `path`, or that of the timer index in the directory `path`.
 
-        Raises StorageError if there is no file, Corrupt if it is not a wheel of this format.
+        Raises StorageError if there is no file, and Corrupt if the file is not a wheel of this format.
         """
         return WheelView(path / WHEEL_NAME if path.is_dir() else path)
 
@@ -150,8 +150,8 @@ class WheelView:
 
 
 def present_snapshot(directory: Path, *, complete: bool = True) -> WheelSnapshot | None:
-    """Returns the present wheel of a timer index, or None if the file is missing or changes too fast to be read. With
-    `complete`, also returns None while the wheel is being built, since it then counts only a part."""
+    """Returns a snapshot of the wheel of a timer index, or None if the file cannot be read or changes too fast. With
+    `complete`, also returns None while the wheel is being built, since it then counts only some of the entries."""
     try:
         with WheelView.open(directory) as view:
             snapshot = view.snapshot()
