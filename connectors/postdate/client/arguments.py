@@ -42,16 +42,16 @@ def whole_number(name: str, value: int) -> int:
 def message_headers(headers: MessageHeaders | None) -> Headers:
     """Returns the headers of the message in their order, without those that Postdate adds to a delivered record.
 
-    Raises TypeError if they are neither a mapping nor pairs, or if a name or value has another type. Raises
-    RequestInvalid if Postdate reserves a name, or Kafka clients cannot transport it. Cost: O(headers).
+    Raises TypeError if `headers` is neither a mapping nor pairs, or if a name or value has a wrong type. Raises
+    RequestInvalid if Postdate reserves a name, or if Kafka clients cannot transport a name. Cost: O(headers).
     """
     pairs = list(_pairs(headers))
     is_delivered = any(name == names.ORIGIN for name, _ in pairs)
     kept: Headers = []
     for name, value in pairs:
         if is_postdate_header(name):
-            # Every delivered record has an origin. Without an origin, the caller set this id, and dropping it would
-            # lose it.
+            # Every delivered record has an origin. Without an origin, the caller has set this id, and dropping the
+            # header would lose the id.
             if not is_dropped(name) and name not in _LEFT and not (name == names.ID and is_delivered):
                 raise RequestInvalid(
                     Reason.UNKNOWN_HEADER, f"header {name[:80]!a} is Postdate's: set it with an argument"
@@ -66,10 +66,10 @@ def message_headers(headers: MessageHeaders | None) -> Headers:
 
 
 def returned_headers(headers: MessageHeaders | None) -> Headers:
-    """Returns the headers of a consumed message for its return: the message's own headers, and those that count its
-    attempts.
+    """Returns the headers of a consumed message for its return: the message's own headers, and those by which Postdate
+    counts its attempts.
 
-    Leaves out headers of an earlier return or dead letter. Raises as `message_headers`.
+    Leaves out all other headers that Postdate added. Raises as `message_headers`.
     """
     kept: Headers = []
     for name, value in _pairs(headers):
@@ -86,7 +86,7 @@ def _pairs(headers: MessageHeaders | None) -> Iterator[tuple[str, bytes | None]]
     if isinstance(headers, str | bytes) or not isinstance(headers, Iterable):
         raise TypeError(f"headers {_HEADERS_REMEDY}, not {type(headers).__name__}")
     for header in headers.items() if isinstance(headers, Mapping) else headers:
-        # A str or a set of two members also unpacks into two, but into wrong names and values.
+        # A str or a set of two members also unpacks into two values, but not into a name and its value.
         if not isinstance(header, tuple | list) or len(header) != 2:
             raise TypeError(f"headers {_HEADERS_REMEDY}; {header!r:.80} is not a pair of name and value")
         name, value = header

@@ -40,16 +40,16 @@ class Delivered:
     """The requested due time, in UTC; of an occurrence, its nominal time."""
     id: str | None
     attempt: int | None
-    """The number of the retry. This and the next two fields are None if the message was never returned."""
+    """The number of the retry. `attempt`, `first_origin` and `first_due` are None if the message was never returned."""
     first_origin: str | None
     first_due: datetime | None
     error: str | None
     """The reason of the return, if its consumer gave one."""
     occurrence: int | None
-    """The number of the occurrence of a recurring schedule, from 1: with the origin, it is unique for ever. None for
-    other messages."""
+    """The number of the occurrence of a recurring schedule, from 1. Origin and number together are unique for ever.
+    None for other messages."""
     next: datetime | None
-    """The nominal time of the next occurrence, None if this was the last one."""
+    """The nominal time of the next occurrence. None for the last occurrence and for other messages."""
     extra: str | None
     """Only for an extra delivery of a recurring schedule, which is not an occurrence: the origin of the control that
     requested it, and the number of the delivery, as `<request topic>/<partition>/<offset>/<number>`. Unique for
@@ -61,7 +61,8 @@ class Delivered:
 def read_delivered(headers: Iterable[tuple[str, bytes | None]] | None) -> Delivered:
     """Returns the parsed headers of a delivered record.
 
-    Raises FormatError if Postdate did not deliver the record, or if it is damaged. Cost: O(headers).
+    Raises FormatError if Postdate did not deliver the record, or if one of Postdate's headers is malformed. Cost:
+    O(headers).
     """
     message: list[tuple[str, bytes | None]] = []
     added: dict[str, bytes] = {}

@@ -4,8 +4,8 @@
     producer.send(**record)             kafka-python
     await producer.send(**record)       aiokafka
 
-All three name their arguments `topic`, `key`, `value`, `headers` and `partition`. `partition` is left out if any
-partition will do, since the clients express that differently.
+All three name their arguments `topic`, `key`, `value`, `headers` and `partition`. If the record may go to any
+partition, `partition` is left out, since the clients express this differently.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ class RequestRecord:
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     partition: int | None
-    """The partition in which a control of the same id finds the message; None for any partition."""
+    """The partition to produce to: that of the id, the origin or the key of the request. None lets the producer
+    choose."""
 
     def keys(self) -> tuple[str, ...]:
         """Returns the names of the arguments in `**record`."""
@@ -31,7 +32,7 @@ class RequestRecord:
         return names if self.partition is None else (*names, "partition")
 
     def __getitem__(self, name: str) -> Any:
-        """Returns the argument of that name; the headers as the list that producers require."""
+        """Returns the argument `name`. Headers are returned as a list, which producers require."""
         if name not in self.keys():
             raise KeyError(name)
         return list(self.headers) if name == "headers" else getattr(self, name)

@@ -1,11 +1,12 @@
 """Builds requests to one request topic, with their partitions, and checks each with the sidecar's parser.
 
-An id is known only in one *request partition*, so its schedule, cancel and reschedule must go to that partition. Here
-the partition is computed from the id (murmur2, as Java clients hash keys), the id is the record's key, and
-`postdate-key` carries the key of the message. A control that names an origin goes to the origin's partition.
+An id is known only in one *request partition*, so all requests that name the id must go to this partition. This module
+computes the partition from the id (murmur2, as Java clients hash keys), makes the id the record's key, and puts the key
+of the message into `postdate-key`. A control that names an origin goes to the origin's partition.
 
-Invariant: `parse_request` accepts every returned record. The sidecar can refuse it only by its settings (allow-list,
-levels, the horizon of a topic with a shorter retention), or because of the target.
+Invariant: `parse_request` accepts every returned record. The sidecar can still refuse a record for reasons that this
+module cannot know, such as its settings (allow-list, format version, a shorter horizon), the state of the shard, or the
+target topic.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ def _selectors(
 class RequestTopic:
     """The request topic `name`. `partitions` must be the partition count of the live topic: read it from the cluster.
 
-    `horizon`: the longest delay that its sidecars accept, by this machine's clock. Raises ValueError if no such topic
-    can exist, RequestInvalid if the horizon is negative, TypeError if an argument has the wrong type.
+    `horizon`: the longest delay that its sidecars accept. The check here uses this machine's clock. Raises ValueError
+    if no such topic can exist, RequestInvalid if the horizon is negative, TypeError if an argument has the wrong type.
     """
 
     name: str
@@ -101,8 +102,9 @@ class RequestTopic:
         """Returns the record that schedules this message for `target` at a time: one of `at`, `delay` and `level`.
 
         Texts become UTF-8. `delay` counts from the record's own timestamp. `id`: your name for the message while it is
-        pending. A second request with this id replaces the message. With `if_pending="keep"`, the message stays, and
-        the second request is discarded. `grace`: if the message is late by more than this, it becomes a dead letter.
+        pending. A second request with this id replaces the message. If the second request has `if_pending="keep"`, the
+        message stays, and that request is discarded. `grace`: a message that is late by more than this becomes a dead
+        letter.
         `window`: the message leaves within this time after its due time. The time within the window follows from the
         request's origin; with `spread="even"`, it is the time of the lowest load that the sidecar knows. `latest`: the
         longest time by which replacing requests can postpone the message, counted from the first request of the series.
@@ -110,9 +112,9 @@ class RequestTopic:
         remembered window, and that message was also requested with `if_ended`. `window`, `spread`, `if_pending`,
         `latest` and `if_ended` need the setting `format_version = 2` in the deployment.
 
-        `headers`: a mapping, or pairs of name and value. They may be those of a delivered record: the headers that
-        Postdate added to them are left out, including its id. Raises RequestInvalid, TypeError, UnicodeEncodeError.
-        Cost: O(headers).
+        `headers`: a mapping, or pairs of name and value. The headers of a delivered record are accepted: those that
+        Postdate added, including the id, are left out. Raises RequestInvalid, TypeError, UnicodeEncodeError. Cost:
+        O(headers).
         """
         own: Headers = [(names.TOPIC, utf8("target", target)), time_header(at, delay, level)]
         if grace is not None:
@@ -199,12 +201,12 @@ class RequestTopic:
         headers: MessageHeaders | None = None,
         error: bytes | str | None = None,
     ) -> RequestRecord:
-        """Returns the record that returns a consumed message, to be delivered to `target` again later.
+        """Returns the record with which a consumer returns a message, to be delivered to `target` again later.
 
-        `value`, `key`, `headers`: those of the consumed message, with all headers, since they count the attempts.
-        `policy`: such as `base=1s, factor=2, max=1h, attempts=12, jitter=20%`, or the name of a policy of the request
-        topic. `error`: the reason, for `postdate-error`. After the last attempt the message becomes a dead letter.
-        Raises RequestInvalid, TypeError, UnicodeEncodeError. Cost: O(headers).
+        `value`, `key`, `headers`: those of the consumed message. Pass all headers, since Postdate counts the attempts
+        in them. `policy`: a text such as `base=1s, factor=2, max=1h, attempts=12, jitter=20%`, or the name of a policy
+        of the request topic. `error`: the reason, for `postdate-error`. If the policy permits no further attempt, the
+        message becomes a dead letter. Raises RequestInvalid, TypeError, UnicodeEncodeError. Cost: O(headers).
         """
         own: Headers = [(names.TOPIC, utf8("target", target)), (names.RETRY, utf8("policy", policy))]
         if error is not None:
@@ -231,8 +233,8 @@ class RequestTopic:
         return self._control(b"pause", id, origin, [])
 
     def resume(self, *, id: bytes | str | None = None, origin: bytes | str | None = None) -> RequestRecord:
-        """Returns the record that ends a pause: nominal times from its timestamp on are delivered again. Requirements
-        and errors are those of `pause`. The verdict is `resumed`."""
+        """Returns the record that ends a pause: nominal times from the timestamp of this record on are delivered again.
+        Requirements and errors are those of `pause`. The verdict is `resumed`."""
         return self._control(b"resume", id, origin, [])
 
     def trigger(self, *, id: bytes | str | None = None, origin: bytes | str | None = None) -> RequestRecord:
@@ -240,7 +242,7 @@ class RequestTopic:
         more, at the timestamp of this record. The extra delivery consumes no occurrence number.
 
         The deployment needs the setting `format_version = 3`. Raises RequestInvalid, TypeError. The verdict,
-        `triggered`, promises one delivery, unless a cancel or a replacement ends the schedule before it.
+        `triggered`, promises one delivery, unless a cancel or a replacement ends the schedule first.
         """
         return self._control(b"trigger", id, origin, [])
 
@@ -251,8 +253,8 @@ class RequestTopic:
         more for each of its past nominal times from `start` to `end`, both included.
 
         The extra deliveries consume no occurrence numbers. The deployment needs the setting `format_version = 3`.
-        Raises RequestInvalid, TypeError. The verdict, `backfilled`, promises one delivery of each of these times,
-        unless a cancel or a replacement ends the schedule before it.
+        Raises RequestInvalid, TypeError. The verdict, `backfilled`, promises one delivery for each of these times,
+        unless a cancel or a replacement ends the schedule first.
         """
         own: Headers = [(names.START, b"%d" % epoch_ms(start)), (names.END, b"%d" % epoch_ms(end))]
         return self._control(b"backfill", id, origin, own)
@@ -269,8 +271,9 @@ class RequestTopic:
         """Returns the records, one for each partition, that end every pending message which matches all of the given
         selectors: its target, the beginning of its id, its key, a due time in [`due_from`, `due_until`).
 
-        Produce all of them. The verdict of each, `applied`, has the `count` of messages that it ended. The deployment
-        needs the setting `format_version = 2`. Raises RequestInvalid, TypeError, UnicodeEncodeError. O(partitions).
+        Produce all of the records. The verdict on each record, `applied`, has the `count` of messages that it ended.
+        The deployment needs the setting `format_version = 2`. Raises RequestInvalid, TypeError, UnicodeEncodeError.
+        O(partitions).
         """
         return self._of_all([(names.ACTION, b"cancel")], _selectors(target, id_prefix, key, due_from, due_until))
 
@@ -285,8 +288,8 @@ class RequestTopic:
         due_until: datetime | None = None,
     ) -> list[RequestRecord]:
         """Returns the records, one for each partition, that move every selected message by a time span, positive or
-        negative. Produce each of them once: a second control moves the same messages again. Selectors, verdicts and
-        errors are those of `cancel_selected`."""
+        negative. They do not move recurring schedules. Produce each record once: a second one moves the same messages
+        again. Selectors, verdicts and errors are those of `cancel_selected`."""
         length = length_ms("by", abs(by))
         own: Headers = [
             (names.ACTION, b"reschedule"),
@@ -304,7 +307,7 @@ class RequestTopic:
         due_until: datetime | None = None,
     ) -> list[RequestRecord]:
         """Returns the records, one for each partition, that make every selected message due at the timestamp of the
-        record. Selectors, verdicts and errors are those of `cancel_selected`."""
+        record. They do not move recurring schedules. Selectors, verdicts and errors are those of `cancel_selected`."""
         own: Headers = [(names.ACTION, b"reschedule"), (names.DELAY, b"0")]
         return self._of_all(own, _selectors(target, id_prefix, key, due_from, due_until))
 
@@ -322,7 +325,7 @@ class RequestTopic:
         grace: timedelta | None = None,
     ) -> RequestRecord:
         """Returns the record that moves the pending message of this id, or of the request with this origin, to another
-        time; the message itself stays. `delay` counts from this record, not from the first.
+        time; the message itself stays. `delay` counts from the timestamp of this record, not of the first request.
 
         Raises RequestInvalid, TypeError. The verdict shows whether the reschedule was in time.
         """
@@ -333,21 +336,21 @@ class RequestTopic:
 
     def deliver(self, *, id: bytes | str | None = None, origin: bytes | str | None = None) -> RequestRecord:
         """Returns the record that makes the pending message of this id, or of the request with this origin, due at the
-        record's own timestamp: a reschedule without delay.
+        record's own timestamp: a reschedule with a delay of 0.
 
-        Raises RequestInvalid, TypeError. Its verdict is that of a reschedule.
+        Raises RequestInvalid, TypeError. The verdicts are those of a reschedule.
         """
         return self._control(b"reschedule", id, origin, [(names.DELAY, b"0")])
 
     def partition_of(self, id: bytes | str) -> int:
-        """Returns the only partition for requests that name this id."""
+        """Returns the partition to which all requests with this id must go."""
         return partition_for(utf8("id", id), self.partitions)
 
     def origin(self, partition: int, offset: int) -> str:
-        """Returns the origin of the request whose acknowledgement has this partition and offset. `cancel` and
-        `reschedule` take it, and verdicts name it.
+        """Returns the origin of the request whose acknowledgement has this partition and offset. Controls such as
+        `cancel` take it as an argument, and verdicts contain it.
 
-        Raises RequestInvalid if no request of this topic can lie there. Raises TypeError.
+        Raises RequestInvalid if this topic cannot have a request at this partition and offset. Raises TypeError.
         """
         if not 0 <= whole_number("partition", partition) < self.partitions:
             raise RequestInvalid(Reason.BAD_ID, f"{self.name} has {self.partitions} partitions, so no {partition}")

@@ -1,4 +1,4 @@
-"""Headers of times: `datetime` and `timedelta` become whole milliseconds, without floats, and round *up*.
+"""Headers with times: `datetime` and `timedelta` become whole milliseconds, without floats, and round *up*.
 
 A naive datetime is refused: it means a different instant on every machine.
 """
@@ -33,17 +33,17 @@ def time_header(at: datetime | None, delay: timedelta | None, level: int | None)
 
 
 def grace_header(grace: timedelta) -> tuple[str, bytes]:
-    """Returns the header of a grace. Raises RequestInvalid if it is negative."""
+    """Returns the header `postdate-grace`. Raises RequestInvalid if `grace` is negative."""
     return GRACE, b"%d" % length_ms("grace", grace)
 
 
 def window_header(window: timedelta) -> tuple[str, bytes]:
-    """Returns the header of a window. Raises RequestInvalid if it is negative."""
+    """Returns the header `postdate-window`. Raises RequestInvalid if `window` is negative."""
     return WINDOW, b"%d" % length_ms("window", window)
 
 
 def latest_header(latest: timedelta) -> tuple[str, bytes]:
-    """Returns the header of the longest wait of a series. Raises RequestInvalid if it is negative."""
+    """Returns the header `postdate-latest`. Raises RequestInvalid if `latest` is negative."""
     return LATEST, b"%d" % length_ms("latest", latest)
 
 

@@ -1,9 +1,9 @@
-"""The formats of Postdate's records. Only this package knows them; `docs/formats.md` documents them.
+"""The formats of Postdate's records, which `docs/formats.md` documents.
 
 It imports nothing else of Postdate. Modules and packages in import order; each may import those listed before it:
 
-    limits, reasons, errors   bounds; why a request is refused; records that cannot be decoded
-    versions                  whether a record that cannot be decoded is of a newer Postdate
+    limits, reasons, errors   bounds; reasons for dead letters; errors of records that break a rule or do not decode
+    versions                  finds out whether a newer Postdate wrote a record that does not decode
     headers, topics, origins  names of headers and topics; the identity of a request
     values/                   durations, instants, texts, and hashes that every reader computes
     schedules/                cron expressions, zones, occurrences
@@ -13,6 +13,6 @@ It imports nothing else of Postdate. Modules and packages in import order; each 
     delivered, verdicts       delivered records and dead letters; answers to requests
     stored                    records of the store topic
 
-Pure functions over bytes, texts and ints: no input or output, no clock, no Kafka client. Thread rule: everything may be
-called from any thread.
+Pure functions over bytes, texts and ints: no clock, no Kafka client, no input or output except for reading the files of
+the package `tzdata`. Thread rule: everything may be called from any thread.
 """

@@ -19,7 +19,7 @@ from postdate.wire.headers import (
 )
 from postdate.wire.limits import DETAIL_BYTES_MAX
 
-# Part of the detail of a dead letter that lacks its value. `requeue` then reads the value from the request.
+# Part of the detail of a dead letter without the value of its message. `requeue` then reads the value from the request.
 VALUE_LEFT_OUT: Final = "the value is too large for the dead letters"
 
 # Kafka's record batch of version 2: the batch header, and for each record its length, attributes, time and offset
@@ -32,7 +32,7 @@ _HEADER_BYTES = 5 + 5
 def delivered_headers(headers: Headers, origin: bytes, due_ms: int, id: bytes) -> Headers:
     """Returns the headers of the delivered record: the message's headers in their order, then Postdate's.
 
-    `due_ms` is the present due time, `id` is b"" if the request has none. The headers of a redelivery come last. Cost:
+    `due_ms` is the present due time, `id` is b"" if the request has no id. The headers of a redelivery come last. Cost:
     O(headers). Hot path.
     """
     if headers and headers[-1][0] in REDELIVERED:
@@ -60,16 +60,17 @@ def extra_headers(headers: Headers, origin: bytes, id: bytes, extra: bytes, nomi
 def dead_letter_headers(original: Headers, reason: str, detail: str, origin: bytes) -> Headers:
     """Returns the headers of a dead letter: all headers of the request as sent, then reason, detail and origin.
 
-    Readers take the last header of each name, so headers of these names in the request hide nothing. A detail is cut
-    after 1,024 bytes. Cost: O(headers).
+    Readers use the last header of each name, so headers of the request with the same names do not hide the added ones.
+    A detail is cut after 1,024 bytes. Cost: O(headers).
     """
     sentence = detail.encode("utf-8", "replace")[:DETAIL_BYTES_MAX].decode("utf-8", "ignore").encode()
     return [*original, (DEAD_REASON, reason.encode()), (DEAD_DETAIL, sentence), (ORIGIN, origin)]
 
 
 def record_size_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """Returns an upper bound of the size of an uncompressed batch with this record alone, to compare with a topic's
-    `max.message.bytes`. It exceeds the exact size by at most 29 bytes plus 8 for each header. Cost: O(headers)."""
+    """Returns an upper bound of the size of an uncompressed batch that contains only this record. Callers compare it
+    with a topic's `max.message.bytes`. It exceeds the exact size by at most 29 bytes plus 8 bytes for each header.
+    Cost: O(headers)."""
     size_bytes = _BATCH_BYTES + _RECORD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
     for name, content in headers:
         name_bytes = len(name) if name.isascii() else len(name.encode("utf-8", "surrogatepass"))

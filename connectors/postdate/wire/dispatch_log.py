@@ -8,7 +8,7 @@ of its partitions, after all its other records:
      [990,1795258400000,"moved",1795262000000,1018],[1018,0,"applied"]]}
 
 A fate is an array: request offset, first due_ms, name, and further values that depend on the name. A record has the
-highest version that its names, values and fields have in this list, or version 1.
+highest version that this list and the next paragraph give for its fates and fields, and otherwise version 1.
 
     moved               new due_ms, offset of the control that moved the request
     delivered, dead     version 2, of a message with a window: the chosen time
@@ -24,7 +24,7 @@ highest version that its names, values and fields have in this list, or version 
     extra, extra-dead   version 3: offset of the control, number of the delivery, its nominal time, next nominal time
     completed           version 3
 
-The fields `policies` (named retry policies) and `ids` (of delivered messages) are of version 2. Records of the kinds
+The fields `policies` (named retry policies) and `ids` (ids of delivered messages) have version 2. Records of the kinds
 `owner` (after a takeover) and `beat` (of an idle shard) have no fates.
 
 Decoding ignores unknown extra fields, but refuses an unknown `v`: a shard that misreads its history would deliver
@@ -79,7 +79,7 @@ FINAL: Final = frozenset({DELIVERED, DEAD, CANCELLED, REPLACED, KEPT, DROPPED, A
 """The fates after which a request is finished; every request gets exactly one of them."""
 
 BY_EARLIER: Final = frozenset({KEPT, DROPPED})
-"""The fates of a request that ends in favour of an earlier request of its id. Such a request never holds the id."""
+"""The fates of requests that end because of an earlier request with the same id. Such a request never holds the id."""
 
 SENT: Final = frozenset({DELIVERED, DEAD, COMPLETED})
 """The final fates for which a control comes too late: every message of the request has left."""
@@ -91,13 +91,13 @@ BEAT: Final = "beat"
 FateName: TypeAlias = Literal["delivered", "dead", "cancelled", "replaced", "applied", "stored"]
 
 SkipName: TypeAlias = Literal["missed", "paused", "gap", "grace", "dead"]
-"""Why occurrences were skipped; `dead`: the message has become a dead letter."""
+"""The reason for which occurrences were skipped. `dead`: the message has become a dead letter."""
 
 _Natural = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_END - 1)]
 
 
 class PlainFate(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
-    """A fate of the request at `offset`. `first_due_ms`: the first due time that the writer gave it."""
+    """A fate of the request at `offset`. `first_due_ms`: the first due time that the writer gave the request."""
 
     offset: _Natural
     first_due_ms: _Natural
@@ -143,7 +143,7 @@ class BulkProgress(msgspec.Struct, array_like=True, forbid_unknown_fields=True, 
 
 
 class SurvivorFate(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
-    """The end of a request in favour of another request of its id, at the offset `survivor`. Version 2.
+    """The end of a request in favour of another request with the same id, at the offset `survivor`. Version 2.
 
     A `replaced` request was pending, and its survivor is later. The survivor of a `kept` request was pending, and that
     of a `dropped` request was delivered; both are earlier.
@@ -184,8 +184,8 @@ class Occurred(msgspec.Struct, array_like=True, forbid_unknown_fields=True, froz
 
 
 class Skipped(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
-    """The occurrences `number` to `last` were skipped. The next one is due at `next_ms`, or 0 if there is none. Version
-    3."""
+    """The occurrences `number` to `last` were skipped. `next_ms` is the next nominal time, or 0 if there is none.
+    Version 3."""
 
     offset: _Natural
     first_due_ms: _Natural
@@ -219,9 +219,9 @@ class Triggered(msgspec.Struct, array_like=True, forbid_unknown_fields=True, fro
 
 
 class Backfilled(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
-    """The schedule at `offset` is delivered once more for each nominal time from `first_ms` to `end_ms`. The deliveries
-    are due from `at_ms` on. `at_ms` is the timestamp of the request at the offset `control`. `first_ms` is itself a
-    nominal time. Version 3."""
+    """The schedule at `offset` is delivered once more for each nominal time from `first_ms` to `end_ms`, both included.
+    The deliveries are due from `at_ms` on. `at_ms` is the timestamp of the request at the offset `control`. `first_ms`
+    is the first of these nominal times. Version 3."""
 
     offset: _Natural
     first_due_ms: _Natural
@@ -234,8 +234,8 @@ class Backfilled(msgspec.Struct, array_like=True, forbid_unknown_fields=True, fr
 
 class ExtraFate(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
     """Extra delivery `number` of the schedule at `offset` was delivered or became a dead letter. The request at the
-    offset `control` requested it. The next delivery of this control is due at `next_ms`, or 0 if there is none. Version
-    3."""
+    offset `control` requested this delivery. `next_ms` is the nominal time of the control's next delivery, or 0 if
+    there is none. Version 3."""
 
     offset: _Natural
     first_due_ms: _Natural
@@ -284,7 +284,8 @@ class AcceptedLoss(NamedTuple):
 
 
 PolicyRow: TypeAlias = tuple[int, str, str]
-"""A named retry policy: the first request offset to which it applies, its name, and its text; "" if it was removed."""
+"""A named retry policy: the first request offset to which it applies, its name, and its text, or "" if it was
+removed."""
 
 IdRow: TypeAlias = tuple[int, str]
 """A delivered message whose id is remembered: the offset of its request, and the digest of the id."""
@@ -299,23 +300,24 @@ _BY_NAME: Final[dict[int | str, type[ChosenFate | BulkCancelled | BulkProgress |
     **dict.fromkeys((SWEPT, APPLIED), BulkProgress),
     **dict.fromkeys((REPLACED, KEPT, DROPPED), SurvivorFate),
 }
-"""The fates with four fields."""
+"""The types of the fates with four fields."""
 _BY_FIELDS: Final[dict[int, type[Occurred | Skipped]]] = {6: Occurred, 7: Skipped}
-"""The fates of occurrences, by their number of fields."""
+"""The types of the fates of occurrences, by their number of fields."""
 _BY_CONTROL: Final[dict[int | str, type[PausedOrResumed | Triggered]]] = {
     **dict.fromkeys((PAUSED, RESUMED), PausedOrResumed),
     TRIGGERED: Triggered,
 }
-"""The fates with five fields that a control causes, except `moved`."""
+"""The types of the fates with five fields that a control causes, except `moved`."""
 
 
 class DispatchRecord(msgspec.Struct, kw_only=True):
     """One record of the dispatch log. The order of the fields is their order in the JSON."""
 
     v: int = VERSION
-    """2 or 3 if the record contains something that version 1 lacks. `__post_init__` sets it."""
+    """2 or 3 if the record contains something that version 1 lacks. `__post_init__` sets this field."""
     seq: int
-    """Begins at 1, and rises by exactly 1 from record to record of a partition, across all owners."""
+    """The number of the record: it begins at 1 and rises by exactly 1 from record to record of a partition, across all
+    owners."""
     takeover: int
     """Counts the takeovers of this partition."""
     instance: str
@@ -338,16 +340,16 @@ class DispatchRecord(msgspec.Struct, kw_only=True):
     policies: list[PolicyRow] | msgspec.UnsetType = msgspec.UNSET
     """The named retry policies that requests from the low-water mark on need; unset if there are none."""
     ingested: int | msgspec.UnsetType = msgspec.UNSET
-    """The highest `next_request` of all records so far; unset if it is not above `next_request`. It is above while an
-    owner with an older disk reads requests again that an earlier owner has ingested."""
+    """The highest `next_request` of all records so far; unset if it does not exceed `next_request`. It exceeds it while
+    an owner with an older disk reads requests again that an earlier owner has ingested."""
 
     tz: str | msgspec.UnsetType = msgspec.UNSET
-    """Only in an owner record, from `format_version` 3 on: the version of the time zones by which this owner computes
+    """Only in an owner record, from `format_version` 3 on: the version of the time zones with which this owner computes
     the times of schedules."""
 
     @property
     def ingested_to(self) -> int:
-        """Owners have ingested all requests below this offset, according to the records so far."""
+        """The offset below which owners have ingested all requests, according to the records so far."""
         return self.next_request if self.ingested is msgspec.UNSET else max(self.ingested, self.next_request)
 
     def __post_init__(self) -> None:
@@ -391,7 +393,7 @@ class _Read(msgspec.Struct):
     tz: str | msgspec.UnsetType = msgspec.UNSET
 
 
-#: All fields except the version: a record computes it from its content.
+#: All fields except the version, which a record computes from its content.
 _FIELDS: Final = tuple(name for name in _Read.__struct_fields__ if name != "v")
 
 
@@ -402,8 +404,8 @@ class _ReadPlain(_Read):
 
 
 class _ReadMixed(_Read):
-    """A record whose fates differ in length. No type of the decoder can express that, so `_checked_fate` checks
-    them."""
+    """A record with fates that are not plain. Fates differ in length, which no type of the decoder can express, so
+    `_checked_fate` checks them."""
 
     fates: list[tuple[_Natural | str, ...]] = []
 
@@ -414,8 +416,8 @@ _mixed_decoder = msgspec.json.Decoder(_ReadMixed)
 
 
 def encode_record(record: DispatchRecord) -> bytes:
-    """Returns the value of the record on the dispatch log. Requires: at most 10,000 fates, and fates only in a record
-    of the kind `fates`.
+    """Returns the value of the record on the dispatch log. Requires: 1 to 10,000 fates in a record of the kind `fates`,
+    and no fates in other records.
 
     Cost: O(fates), about 0.1 us each.
     """
@@ -496,8 +498,8 @@ def _checked_fate(fate: tuple[int | str, ...]) -> Fate:
 
 
 def _is_in_order(fate: ChosenFate | BulkCancelled | BulkProgress | SurvivorFate) -> bool:
-    """True if the fate names no other request, or if that request lies on the right side of `offset`: a control or a
-    replacing request after it, the survivor of a kept or dropped request before it."""
+    """Returns True if the fate names no other request, or if that request has a possible offset: above `offset` for a
+    bulk control or a replacing request, below `offset` for the survivor of a kept or dropped request."""
     if isinstance(fate, BulkCancelled):
         return fate.offset < fate.control
     if isinstance(fate, SurvivorFate):

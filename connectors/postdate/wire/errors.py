@@ -2,8 +2,8 @@
 
     WireError
     |-- RequestRefused             a request breaks a rule: end it as a dead letter with `.reason` and `.detail`
-    |   `-- FormatVersionNeeded    it needs a newer `format_version` than the rules have
-    `-- FormatError                a record on one of Postdate's own topics is malformed: halt for an operator
+    |   `-- FormatVersionNeeded    the request needs a newer `format_version` than the rules have
+    `-- FormatError                a record that Postdate should have written is malformed: on its own topics, halt
         `-- NewerFormat            a newer Postdate wrote it: run that version
 
 An invalid duration, instant or origin raises ValueError; request parsing turns it into a RequestRefused.
@@ -15,11 +15,11 @@ from postdate.wire.reasons import Reason
 
 
 class WireError(Exception):
-    """Base of every error that this package raises about a record."""
+    """Base of the errors of records."""
 
 
 class RequestRefused(WireError):
-    """A request that breaks a rule.
+    """A request breaks a rule.
 
     `.reason` is one of `Reason`, `.detail` a message for the user.
     """
@@ -31,8 +31,8 @@ class RequestRefused(WireError):
 
 
 class FormatVersionNeeded(RequestRefused):
-    """A request that needs a newer `format_version` than its rules have. `.need` names the part and the version that it
-    needs."""
+    """A request needs a newer `format_version` than the rules have. `.need` names the part of the request and the
+    version that this part needs."""
 
     def __init__(self, reason: Reason, need: str, otherwise: str) -> None:
         super().__init__(reason, f"{need}, and {otherwise}")
@@ -40,7 +40,8 @@ class FormatVersionNeeded(RequestRefused):
 
 
 class FormatError(WireError):
-    """A malformed record on one of Postdate's own topics: another program or a newer Postdate wrote it."""
+    """A record on one of Postdate's own topics, or a delivered record, is malformed: it is damaged, or another program
+    or a newer Postdate wrote it."""
 
 
 class NewerFormat(FormatError):

@@ -1,8 +1,8 @@
 """The names of all headers of Postdate.
 
-A header belongs to Postdate when its name begins with `postdate-`, whatever the case of its ASCII letters. Only the
-exact lower-case names below have a meaning. Any other name is refused, since a typo must not silently change a
-delivery.
+A header belongs to Postdate if its name begins with `postdate-`, whatever the case of its ASCII letters. Only the exact
+lower-case names below have a meaning. Other names are refused, since a typo must not silently change a delivery; only
+names that begin with `postdate-dead-` are ignored.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ RECORD_KEY: Final = "postdate-record-key"
 STORED: Final = "postdate-stored"
 
 REQUEST: Final = frozenset({TOPIC, AT, DELAY, LEVEL, KEY, PARTITION, ID, ACTION, GRACE})
-"""The headers of a request; a cancel or reschedule may also have `postdate-origin`."""
+"""The headers of a request in `format_version` 1. A control may also have `postdate-origin`."""
 
 SELECTOR_FIELDS: Final = {
     "target": SELECT_TOPIC,
@@ -88,31 +88,31 @@ REDELIVERED: Final = frozenset({ID, ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR})
 """The headers that follow the origin and due time of a redelivery."""
 
 DROPPED: Final = frozenset({ORIGIN, DUE, MOVED})
-"""The headers of a delivered record or a record of the store that a new request may carry without meaning."""
+"""Headers of delivered records and of records of the store. In a request to schedule they are ignored."""
 
 DROPPED_2: Final = frozenset({ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR})
-"""Further headers of this kind from `format_version` 2 on. On a return they have a meaning."""
+"""Further ignored headers from `format_version` 2 on. In a return they have a meaning."""
 
 DROPPED_3: Final = frozenset({OCCURRENCE, NEXT, EXTRA})
-"""Further headers of this kind from `format_version` 3 on."""
+"""Further ignored headers from `format_version` 3 on."""
 
 FORMAT_2: Final = (REQUEST_2 - REQUEST) | DROPPED_2
 """The headers that a request may have only from `format_version` 2 on."""
 
 TIMES: Final = (AT, DELAY, LEVEL)
-"""The headers that give a time; a request takes exactly one."""
+"""The headers that give a time; a request takes at most one."""
 
 
 def is_postdate_header(name: str) -> bool:
-    """True if a header of this name is one of Postdate's, which are never passed on as data."""
+    """Returns True if a header of this name belongs to Postdate, so that it is never delivered as a header of the
+    message."""
     return name[: len(PREFIX)].lower() == PREFIX
 
 
 def is_dropped(name: str) -> bool:
-    """True if a request to schedule may have this header without meaning, since it comes from a delivered record or a
-    dead letter.
+    """Returns True if a header of this name is ignored in a request to schedule, for every `format_version`.
 
-    A consumer may copy the headers of a delivered record into a request that retries it.
+    A consumer may copy such headers from a delivered record or a dead letter into a request that retries the message.
     """
     return name in DROPPED or name.startswith(f"{PREFIX}dead-")
 

@@ -39,6 +39,6 @@ def parse_origin(origin: bytes) -> tuple[str, int, int]:
 
 
 def check_origin(origin: bytes) -> None:
-    """Raises ValueError if `origin` is not an origin, as `parse_origin` does, but in half of its time."""
+    """Raises ValueError if `origin` is not an origin, as `parse_origin` does, but in half the time."""
     if _USUAL.fullmatch(origin) is None:
         parse_origin(origin)

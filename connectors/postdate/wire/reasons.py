@@ -1,7 +1,7 @@
-"""Why a request ended as a dead letter: a closed set, so that consumers of dead letters may switch on it.
+"""The reasons for which a request ends as a dead letter: a closed set, so consumers of dead letters may switch on it.
 
 Most reasons follow from the record and the rules of its request topic. `BAD_KEY`, `TOO_LARGE` and the reasons from
-`UNKNOWN_TARGET` on depend on Kafka or on time, so parsing never gives them.
+`UNKNOWN_TARGET` on depend on Kafka, on the state of the shard or on time, so parsing never gives them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Records of the store topic: requests whose due time is so late that retention may delete the request first.
+"""Records of the store topic: requests whose due time is so late that retention may delete the request first, and
+recurring schedules.
 
 The topic is compacted, and the key of a record is the offset of its request: the last record of a key counts, and a
-null value means that the request has ended. So a message with a null value is written with an empty value, and a header
-marks it.
+null value means that the request has ended. So a message with a null value is written with an empty value, and
+`postdate-stored` marks it.
 
     key      1017
     value    the message
@@ -15,12 +16,13 @@ marks it.
 
 `at` is the request record's timestamp. `headers` is the number of headers that were sent. `control` lists the positions
 of the sent headers that do not belong to the message. `key` is the position of the header whose value is the target
-key, -1 for the request's own key. A request with a window also has `window`, its length and the chosen time; `spread`
-is `even` if the load determines that time. A debounced request has `series`, the start of its series. With a window or
-a series, `v` is 2. A recurring schedule has `occurrence`: the number of the next occurrence, the time at which it
-leaves, and the version of the time zones of the writer; `v` is then 3. `extras` are the pending extra deliveries of a
-schedule. If only extra deliveries are left, the present due time is 0. Readers do not parse the request again, since
-rules may have changed, and a relative time has become a due time.
+key, or -1 for the request's own key. A request with a window also has `window`: the length of the window and the chosen
+time; `spread` is `even` if the load determines this time. A debounced request has `series`, the start of its series.
+With a window or a series, `v` is 2. A recurring schedule has `occurrence`: the number of the next occurrence, the time
+at which it leaves, and the version of the time zones of the writer; `v` is then 3. `switches` are the controls that
+paused and resumed the schedule, and `extras` are its pending extra deliveries. If only extra deliveries are left, the
+present due time is 0. Readers do not parse the request again, since the rules may have changed, and a relative time has
+become a due time.
 
 Pure functions over bytes. `decode_stored` is the inverse of `encode_stored`.
 """
@@ -61,20 +63,20 @@ class StoredRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The key of the request record."""
     value: bytes | None
     headers: Headers
-    """The untouched headers in their order, which will be delivered."""
+    """The headers of the message in their order, which will be delivered."""
     stripped: StrippedHeaders
-    """The other headers of the request, with their places in the record."""
+    """The other headers of the request, with their positions in the record."""
     partition: int
     id: bytes
     grace_ms: int
     window_ms: int = 0
-    """The length of its window, 0 if it has none."""
+    """The length of the window, or 0 if the request has no window."""
     chosen_ms: int = -1
-    """The chosen time in [`due_ms`, `due_ms` + `window_ms`], if it has a window."""
+    """The chosen time in [`due_ms`, `due_ms` + `window_ms`], if the request has a window."""
     is_even: bool = False
     """True if the load, not a draw, determines the chosen time. Another owner may then choose another time."""
     series_ms: int = -1
-    """The start of its series of debounced requests, if it belongs to a series."""
+    """The start of the series of debounced requests to which the request belongs, if any."""
     number: int = 0
     """The number of the next occurrence of a schedule; 0 if the request is not a schedule. The occurrence is due at
     `chosen_ms`, and its nominal time is `due_ms`."""
@@ -138,7 +140,7 @@ def stored_key(offset: int) -> bytes:
 def stored_offset(key: bytes | None) -> int:
     """Returns the offset of the request that a record's key names: the inverse of `stored_key`.
 
-    Raises FormatError if the record is not Postdate's.
+    Raises FormatError if Postdate did not write the record.
     """
     try:
         return parse_natural(time_text(key))
@@ -184,8 +186,8 @@ def encode_stored(request: StoredRequest) -> tuple[bytes, bytes, Headers]:
 def decode_stored(key: bytes | None, value: bytes, headers: Headers | None) -> StoredRequest:
     """Returns the request in a record of the store.
 
-    Raises FormatError if another program wrote the record, NewerFormat if a newer Postdate did. The pending messages
-    are then unknown.
+    Raises FormatError if the record is damaged or another program wrote it, NewerFormat if a newer Postdate wrote it.
+    The pending messages are then unknown.
     """
     offset = stored_offset(key)
     if not headers or headers[-1][0] != STORED:

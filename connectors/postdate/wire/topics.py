@@ -16,12 +16,13 @@ _TOPIC_NAME: Final = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_LENGTH_MAX}}}")
 
 
 def is_topic_name(name: str) -> bool:
-    """True if Kafka would accept a topic of this name."""
+    """Returns True if Kafka would accept a topic of this name."""
     return _TOPIC_NAME.fullmatch(name) is not None and name not in (".", "..")
 
 
 def is_forbidden(target: str, own: frozenset[str]) -> bool:
-    """True if no rule can ever allow `target`: it is an internal topic of Kafka, or one of `own`, Postdate's topics."""
+    """Returns True if no rule can ever allow `target`, since it is an internal topic of Kafka or one of Postdate's
+    topics, `own`."""
     return target.startswith(_INTERNAL_PREFIX) or target in own
 
 
@@ -39,7 +40,7 @@ class OwnTopics:
     def of(cls, requests: str) -> OwnTopics:
         """Returns the topics of the request topic `requests`.
 
-        Raises ValueError if one of them would not be a topic name: fix the configuration.
+        Raises ValueError if one of the names is not legal for a topic: fix the configuration.
         """
         topics = cls(
             requests,
@@ -54,5 +55,5 @@ class OwnTopics:
         return topics
 
     def names(self) -> frozenset[str]:
-        """Returns all five names, which may never be a target."""
+        """Returns all five names. None of them may be a target."""
         return frozenset((self.requests, self.dispatch_log, self.store, self.dead_letters, self.verdicts))

@@ -5,13 +5,14 @@ A verdict is true: `cancelled` means that no process will ever deliver the messa
     key   the id, or null
     value {"v":1,"origin":"R/3/1017","id":"order-9","verdict":"cancelled","of":"R/3/990","at":1795258284000}
 
-`kept`, `dropped`, and `replaced` for the message that was replaced have `by`: the request that survived. `kept` and
-`dropped` have version 2; `paused`, `resumed`, `triggered` and `backfilled` of a recurring schedule have version 3. The
-answer to a bulk control has version 2, and `count`: the number of messages on which it has acted.
+`kept` and `dropped` have the field `by`, the request that survived; so has `replaced` if it answers the replaced
+request. `kept` and `dropped` have version 2; `paused`, `resumed`, `triggered` and `backfilled` of a recurring schedule
+have version 3. The answer to a bulk control, `applied`, has version 2 and the field `count`: the number of messages on
+which the control has acted.
 
 One request may have several verdicts: a request that replaces a pending message gets `replaced` with that message as
-`of`. If every request is answered, it gets a second verdict after its message has ended. Decoding ignores unknown extra
-fields, but refuses an unknown `v`.
+`of`. If the deployment answers every request, the replacing request gets a second verdict when its own message ends.
+Decoding ignores unknown extra fields, but refuses an unknown `v`.
 """
 
 from __future__ import annotations
@@ -61,13 +62,13 @@ class VerdictRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The id of the request, if it has one."""
     verdict: Verdict
     of: str | None
-    """The origin of the request on which it acted, if there is one."""
+    """The origin of the request on which the answered request acted, if there is one."""
     at_ms: int
     """The time of the writer's clock, epoch milliseconds."""
     count: int | None = None
     """Only for `applied`: the number of messages on which a bulk control has acted."""
     by: str | None = None
-    """The origin of the request of the same id that survived this one, if there is one."""
+    """The origin of the request with the same id that survived the answered request, if there is one."""
 
 
 class _Written(msgspec.Struct):
@@ -84,7 +85,7 @@ class _Written(msgspec.Struct):
 class _Read(msgspec.Struct):
     """The fields of every verdict. Types and bounds are checked in C, while decoding.
 
-    No field has an enumeration as its type: the error for a value outside it would quote the value.
+    No field has an enumeration as its type, since the error for an unknown value would quote the value.
     """
 
     v: Annotated[int, msgspec.Meta(ge=VERSION, le=VERSION_MAX)]
@@ -103,7 +104,7 @@ _VERSIONS: Final = {
     **dict.fromkeys((Verdict.KEPT, Verdict.DROPPED, Verdict.APPLIED), _VERSION_2),
     **dict.fromkeys((Verdict.PAUSED, Verdict.RESUMED, Verdict.TRIGGERED, Verdict.BACKFILLED), VERSION_MAX),
 }
-"""The version of the records with a verdict that version 1 lacks."""
+"""The record version of each verdict that version 1 lacks."""
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(_Read)
 
@@ -135,8 +136,8 @@ def encode_bulk_verdict(origin: bytes, count: int, at_ms: int) -> bytes:
 def decode_verdict(value: bytes | None) -> VerdictRecord:
     """Returns the verdict in the value of a record on the verdicts topic: the inverse of `encode_verdict`.
 
-    Raises FormatError for any other value: a foreign writer, damage or a newer Postdate. Nothing is then known of the
-    request. The error quotes nothing from the record but a newer version number. Cost: 2 us.
+    Raises FormatError for any other value: a foreign writer, damage or a newer Postdate. Nothing is then known about
+    the request. The error quotes nothing from the record, except a newer version number or a known verdict. Cost: 2 us.
     """
     if value is None:
         raise FormatError("a record of the verdicts topic has no value")

@@ -1,5 +1,4 @@
-"""The version of a JSON record on one of Postdate's own topics. A record that does not parse may have a newer
-version."""
+"""Checks the version of a JSON record that does not parse: a newer Postdate may have written it."""
 
 from __future__ import annotations
 
@@ -18,9 +17,9 @@ _decoder = msgspec.json.Decoder(_Version)
 
 
 def raise_if_newer(value: bytes, known: int, what: str) -> None:
-    """Raises NewerFormat if `value` has a later version than `known`. Requires a value that a decoder has refused.
+    """Raises NewerFormat if `value` has a later version than `known`. Requires: a decoder has refused `value`.
 
-    `what` names the record in the message.
+    `what` names the record in the message of the error.
     """
     with suppress(ValueError, RecursionError):
         version = _decoder.decode(value).v

@@ -4,6 +4,6 @@
     table          the meaning and unit of each header of each dialect
     translation    translates the headers of a record into headers of Postdate
 
-Imports `values`, `schedules` and the flat modules before them. Pure functions. Thread rule: everything may be called
-from any thread.
+Imports `values` and the flat modules of `wire` before it. Pure functions. Thread rule: everything may be called from
+any thread.
 """

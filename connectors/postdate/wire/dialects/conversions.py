@@ -1,9 +1,9 @@
 """Converts header values of other schedulers to those of Postdate.
 
-Each function takes the value of a header. `is_at` and `is_interval` find the kind of a schedule. The others return the
-value of Postdate's header: times in epoch milliseconds, delays in milliseconds, actions by name. They raise ValueError,
-with the reason, for values that the other system would refuse, and for features that Postdate does not have. A time in
-the past is always legal, and means immediately.
+Each function takes the value of a header. `is_at` and `is_interval` determine the kind of a schedule. The others return
+the value of Postdate's header: times in epoch milliseconds, delays in milliseconds, actions by name. They raise
+ValueError, with the reason, for values that the other system would refuse, and for features that Postdate does not
+have. A time in the past is always legal, and means immediately.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KARAFKA_SCHEMA: Final = re.compile(rb"1\.[0-9]+\.[0-9]+")
 
 
 def as_given(value: bytes | None) -> bytes | None:
-    """Returns a name, a key, a partition or an id unchanged: Postdate's rules check it."""
+    """Returns the value unchanged, such as a name, a key, a partition or an id: Postdate's rules check it later."""
     return value
 
 
@@ -66,22 +66,22 @@ def iso_utc(value: bytes | None) -> bytes:
 
 
 def at_rfc3339(value: bytes | None) -> bytes:
-    """Converts `@at ` with a time in RFC 3339: the only schedule of NATS that fires once."""
+    """Converts `@at ` with a time in RFC 3339, the only form of a NATS schedule that fires once."""
     return _instant(time_text(value)[len(_AT) :].strip())
 
 
 def is_at(value: bytes | None) -> bool:
-    """True for a schedule of NATS that fires once, or a missing value."""
+    """Returns True for a schedule of NATS that fires once, and for a null value."""
     return value is None or value.startswith(_AT.encode())
 
 
 def is_interval(value: bytes | None) -> bool:
-    """True for a schedule of NATS that fires at an interval."""
+    """Returns True for a schedule of NATS that fires at an interval."""
     return value is not None and value.startswith(_EVERY)
 
 
 def go_interval(value: bytes | None) -> bytes:
-    """Converts `@every ` and a duration of Go, such as 1h30m, with units from ms to h."""
+    """Converts `@every ` with a duration as in Go, such as 1h30m. Postdate's rules check the units later."""
     text = time_text(value)[len(_EVERY) :].strip()
     if text.isdigit() or "/" in text:
         raise ValueError("is not a duration with a unit after '@every '")
@@ -97,7 +97,7 @@ def nats_cron(value: bytes | None) -> bytes:
 
 
 def kaspr_cron(value: bytes | None) -> bytes:
-    """Converts a cron expression. If it has six fields, its seconds come last."""
+    """Converts a cron expression. If it has six fields, the last one is seconds, and is moved to the front."""
     fields = (value or b"").split()
     return b" ".join([*fields[5:], *fields[:5]] if len(fields) == 6 else fields)
 
@@ -108,7 +108,8 @@ def kaspr_missed(value: bytes | None) -> bytes:
 
 
 def kaspr_action(value: bytes | None) -> bytes:
-    """Converts `ADD`, `REPLACE` and `CRON_ADD`. With the id of a pending message, each replaces that message."""
+    """Converts `ADD`, `REPLACE` and `CRON_ADD` to `schedule`: with the id of a pending message, each of them replaces
+    that message."""
     if value in (b"ADD", b"REPLACE", b"CRON_ADD"):
         return b"schedule"
     raise ValueError("is not ADD, REPLACE, CANCEL, CRON_ADD, CRON_PAUSE, CRON_RESUME or CRON_CANCEL")
@@ -122,14 +123,15 @@ def karafka_type(value: bytes | None) -> bytes:
 
 
 def karafka_schema(value: bytes | None) -> bytes | None:
-    """Returns the version of the envelope, and refuses every version but 1.x.y."""
+    """Returns the version of the envelope, and refuses every version except 1.x.y."""
     if value is not None and _KARAFKA_SCHEMA.fullmatch(value):
         return value
     raise ValueError("is not a version 1 of the envelope")
 
 
 def strip_plus_prefix(value: bytes | None) -> bytes | None:
-    """Returns the unique key of `<topic>+<unique key>` (a topic of RocketMQ has no `+`), or a unique key alone."""
+    """Returns the unique key in `<topic>+<unique key>`, or the value if it is a unique key alone. A topic name of
+    RocketMQ has no `+`."""
     return value if value is None else value.partition(b"+")[2] or value
 
 

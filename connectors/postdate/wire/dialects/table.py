@@ -1,8 +1,8 @@
 """The header dialects of other schedulers, as one table: the meaning and unit of each header, and the form of a cancel.
 
-A request topic with a dialect accepts the requests of that system unchanged. `translation` translates them into the
-headers of Postdate, and `requests.parser` parses these. Only the exact names in the table belong to a dialect. No two
-dialects share a name, so the headers of a record identify its dialect. Immutable; may be pickled.
+A request topic with a dialect accepts the requests of the other system unchanged. `translation` translates them into
+the headers of Postdate, and `requests.parser` parses these. Only the exact names in the table belong to a dialect. No
+two dialects share a mark, so the marks of a record identify its dialect. Immutable; may be pickled.
 
 Facts, each from the system's own documentation or source:
 
@@ -120,13 +120,13 @@ class Dialect:
     meaning here, which the system adds to delivered messages or uses internally; they may be repeated. `refused`: names
     of features that Postdate does not have, and the reason.
 
-    `id_is_key`: if no header names the schedule, the record's own key does. `key_header`: the header of the target key;
-    if it is absent, the target key is null. `partition_key_header`: the header with the text from which the system
-    derives the partition. `needs`: triples of a header, a value and a header of Postdate. A request with this value
-    must also have an equivalent of the third. `implied`: headers of Postdate that every recurring schedule of the
-    system gets. `needs_target`: False if requests need not name a target; the request topic's default target then
-    applies. `is_copy`: True if requests are copies of consumed records. A `postdate-id` in such a request comes from an
-    earlier delivery.
+    `id_is_key`: True if the record's own key names the schedule, except in a control if `control_names_id`.
+    `key_header`: the header of the target key; if it is absent, the target key is null. `partition_key_header`: the
+    header with the text from which the system derives the partition. `needs`: triples of a header, a value and a header
+    of Postdate. A request with this value must also have an equivalent of this header of Postdate. `implied`: headers
+    of Postdate that every recurring schedule of the system gets. `needs_target`: False if requests need not name a
+    target; the request topic's default target then applies. `is_copy`: True if requests are copies of consumed records.
+    A `postdate-id` in such a request comes from an earlier delivery.
     """
 
     name: str
@@ -146,13 +146,13 @@ class Dialect:
 
     @cached_property
     def read(self) -> frozenset[str]:
-        """The names that are read, each at most once in a record."""
+        """The names that are read or refused. Each may occur at most once in a record."""
         named = {*self.marks, *self.schedule, *self.control, *self.refused, self.partition_key_header}
         return frozenset(named - {""})
 
     @cached_property
     def has_ids(self) -> bool:
-        """True if its requests may name a schedule, so that delivered messages carry `postdate-id`."""
+        """True if requests in this dialect may have an id, so that delivered messages may carry `postdate-id`."""
         return self.id_is_key or any(part.header == ID for part in self.schedule.values())
 
     @cached_property

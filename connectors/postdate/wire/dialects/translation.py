@@ -93,10 +93,11 @@ class Translation(NamedTuple):
 
 
 def translate(vocabulary: Vocabulary, key: bytes | None, headers: Headers, is_tombstone: bool) -> Translation | None:
-    """Returns the translation of a record, or None if it has no dialect, like a request in Postdate's own headers.
+    """Returns the translation of a record, or None if the record has no dialect, like a request in Postdate's own
+    headers.
 
-    Raises RequestRefused if it has marks of two dialects, or an invalid header. Cost: O(headers), about 0.3 us without
-    a dialect.
+    Raises RequestRefused if the record has marks of two dialects, or an invalid header. Cost: O(headers), about 0.3 us
+    without a dialect.
     """
     dialect = None
     marks = vocabulary.marks
@@ -125,7 +126,7 @@ def translate(vocabulary: Vocabulary, key: bytes | None, headers: Headers, is_to
 
 
 def _makes_request(name: str) -> bool:
-    """True for a header of Postdate that makes a record a request in Postdate's own headers."""
+    """Returns True for a header of Postdate that makes a record a request in Postdate's own headers."""
     return is_postdate_header(name) and not is_dropped(name) and name not in DROPPED_2 and name not in DROPPED_3
 
 
@@ -156,7 +157,7 @@ def _separate(dialect: Dialect, headers: Headers) -> tuple[dict[str, bytes | Non
 def _equivalent_headers(
     dialect: Dialect, parts: Mapping[str, Part], fields: Found, key: bytes | None
 ) -> tuple[Headers, dict[str, str]]:
-    """Returns the equivalent headers of Postdate, and the header of the dialect for each."""
+    """Returns the equivalent headers of Postdate, and for each of them the name of the dialect's header."""
     own: Headers = []
     names: dict[str, str] = {}
     earlier = ""

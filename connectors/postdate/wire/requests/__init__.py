@@ -1,7 +1,7 @@
 """Requests: the headers of a record become a request, or a reason to refuse it.
 
-    selection         the pending messages on which a bulk control acts
-    retry_policies    how long a returned message waits
+    selection         selects the pending messages on which a bulk control acts
+    retry_policies    compute the time for which a returned message waits
     request           one parsed request
     rules             the rules of one request topic: allowed targets, the horizon, the levels
     returns           requests by which a consumer returns a message

@@ -105,9 +105,9 @@ def parse_request(
 ) -> Request:
     """Returns the request in the record at `partition` of `rules.topic`.
 
-    `timestamp_ms`: the record's own, -1 if it has none. `headers`: None if the client library could not read them.
-    `is_tombstone`: True if the value of the record is null, which is a cancel in some dialects. Raises RequestRefused
-    if the request is to end as a dead letter. Cost: O(headers), 1 to 2 us, in a dialect 5 to 8 us.
+    `timestamp_ms`: the timestamp of the record, or -1 if it has none. `headers`: None if the client library could not
+    read them. `is_tombstone`: True if the value of the record is null, which is a cancel in some dialects. Raises
+    RequestRefused if the request must end as a dead letter. Cost: O(headers), 1 to 2 us, or 5 to 8 us in a dialect.
     """
     if headers is None:
         raise RequestRefused(Reason.BAD_HEADERS, "a header name is not UTF-8, so no header could be read")
@@ -166,16 +166,16 @@ def parse_request(
 
 
 def sent_headers(headers: Headers, stripped: StrippedHeaders) -> Headers:
-    """Returns the headers of an entry's record as sent, without the headers that the redelivery of a return has added.
+    """Returns the headers of an entry's record as sent, without the headers that `schedule_return` has added.
 
     Cost: O(headers).
     """
-    # Without `stripped`, the request was refused and keeps all headers as sent.
+    # Without `stripped`, the request was refused, and its entry has all headers as sent.
     return restore_headers(split_redelivery(headers)[0], stripped) if stripped else headers
 
 
 def restore_headers(headers: Headers, stripped: StrippedHeaders) -> Headers:
-    """Returns the headers with the removed headers in their places: the inverse of parsing.
+    """Returns the headers with the removed headers at their positions: the inverse of parsing.
 
     Cost: O(headers).
     """
@@ -205,7 +205,7 @@ def _parse_translation(
 
 
 def _due_ms(rules: RequestRules, timestamp_ms: int, fields: dict[str, bytes | None]) -> int:
-    """Returns the due time of the message, from the only time in `fields`, or -1 for a return or a schedule."""
+    """Returns the due time that the only time in `fields` gives, or -1 for a return or a schedule."""
     # A target and one more header cannot contain two times.
     if len(fields) > 2 and (DELAY in fields) + (AT in fields) + (LEVEL in fields) + (RETRY in fields) > 1:
         raise RequestRefused(
@@ -266,7 +266,7 @@ def _refuse_horizon(rules: RequestRules, delay_ms: int, why: str) -> NoReturn:
 
 
 def _window_ms(rules: RequestRules, timestamp_ms: int, due_ms: int, value: bytes | None) -> int:
-    """Returns the length of the window. Its end must lie within the horizon, too."""
+    """Returns the length of the window. Raises RequestRefused if the end of the window lies beyond the horizon."""
     if due_ms < 0:
         raise RequestRefused(Reason.BAD_WINDOW, "a request with postdate-retry takes no postdate-window")
     try:
@@ -283,7 +283,7 @@ def _window_ms(rules: RequestRules, timestamp_ms: int, due_ms: int, value: bytes
 
 
 def _is_even(fields: dict[str, bytes | None]) -> bool:
-    """True if the times within the window are spread evenly. Raises RequestRefused otherwise."""
+    """Returns True if `postdate-spread` is `even`, its only value. Raises RequestRefused otherwise."""
     if fields[SPREAD] != b"even":
         raise RequestRefused(Reason.BAD_SPREAD, f"postdate-spread {quote(fields[SPREAD])} is not even")
     if WINDOW not in fields:
@@ -301,7 +301,7 @@ def _keeps(fields: dict[str, bytes | None]) -> bool:
 
 
 def _drops(fields: dict[str, bytes | None]) -> bool:
-    """True if `postdate-if-ended` is `drop`, its only value. Raises RequestRefused otherwise."""
+    """Returns True if `postdate-if-ended` is `drop`, its only value. Raises RequestRefused otherwise."""
     value = fields[IF_ENDED]
     if value != b"drop":
         raise RequestRefused(Reason.BAD_IF_ENDED, f"{IF_ENDED} {quote(value)} is not drop")
@@ -310,7 +310,7 @@ def _drops(fields: dict[str, bytes | None]) -> bool:
 
 
 def _latest_ms(rules: RequestRules, fields: dict[str, bytes | None]) -> int:
-    """Returns the length of `postdate-latest`."""
+    """Returns the duration in `postdate-latest`."""
     value = fields[LATEST]
     try:
         latest_ms = rules.parse_delay_ms(value)
@@ -360,7 +360,7 @@ class _ControlRecord(NamedTuple):
 
 
 def _parse_control(action: Action, record: _ControlRecord) -> Request:
-    """Returns the control in a record. It names one request by id or by origin, or many by selectors."""
+    """Returns the control in a record. A control names one request by id or by origin, or selects many requests."""
     rules, partition, timestamp_ms, key, fields, left_over, untouched, stripped = record
     is_bulk = action in _BULK_TAKES and not SELECTORS.isdisjoint(fields)
     takes = _BULK_TAKES[action] if is_bulk else _TAKES.get(action, _NAMED_TAKES)
@@ -390,8 +390,8 @@ def _parse_control(action: Action, record: _ControlRecord) -> Request:
 
 
 def _times_ms(timestamp_ms: int, fields: dict[str, bytes | None]) -> tuple[int, int]:
-    """Returns the first and the last nominal time of a backfill. Both have passed, so no occurrence is delivered in
-    advance."""
+    """Returns the first and the last nominal time of a backfill. Raises RequestRefused if the last one has not passed,
+    since no occurrence is delivered in advance."""
     for name in (START, END):
         if name not in fields:
             raise RequestRefused(Reason.MISSING_TIME, f"a backfill needs {START} and {END}, and has no {name}")
@@ -423,7 +423,7 @@ def _bulk_control(
 
 
 def _by_ms(rules: RequestRules, value: bytes | None) -> int:
-    """Returns the duration, positive or negative, by which messages are moved."""
+    """Returns the duration, positive or negative, by which a bulk reschedule moves messages."""
     is_earlier = value is not None and value.startswith(b"-")
     try:
         by_ms = rules.parse_delay_ms(value[1:] if is_earlier and value is not None else value)
@@ -449,8 +449,8 @@ def _refuse_unknown(rules: RequestRules, name: str) -> NoReturn:
 
 @lru_cache(maxsize=HINTS_REMEMBERED_MAX)
 def _nearest(name: str) -> str:
-    """Returns a clause with the known header nearest to an unknown one, or "" if no header is near. Cost: 0.2 ms for a
-    name that was not seen lately."""
+    """Returns a clause with the known header that is most similar to an unknown one, or "" if none is similar. Cost:
+    0.2 ms for a name that was not seen lately."""
     nearest = get_close_matches(name.lower(), _KNOWN, n=1, cutoff=0.85) if len(name) <= _COMPARED_LENGTH_MAX else []
     return f"; did you mean {nearest[0]}?" if nearest else ""
 

@@ -21,7 +21,7 @@ class Return(msgspec.Struct, frozen=True, gc=False):
     attempt: int
     """The number of this attempt, from 1."""
     root: bytes | None
-    """The origin of the first request; None if the return itself is the first."""
+    """The origin of the first request of the message; None if the return is the first request."""
     first_due_ms: int
     error: tuple[str, bytes | None] | None
     """The header with the consumer's reason."""
@@ -56,7 +56,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     target: str
     """The target topic; "" unless the action is to schedule."""
     due_ms: int
-    """Epoch milliseconds, 1 to 2**63 - 1; -1 for a control without a time."""
+    """Epoch milliseconds, 1 to 2**63 - 1; -1 for a control without a time, and for a return that is not scheduled."""
     key: bytes | None
     """The target key: `postdate-key` if given, otherwise the record's key."""
     partition: int
@@ -66,20 +66,21 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     acts_on: int
     """For a control by origin, the offset in this partition of the request on which it acts; otherwise -1."""
     grace_ms: int
-    """How late a delivery may be before the message becomes the dead letter `expired`; -1 without a limit."""
+    """A message that is late by more than this becomes a dead letter with the reason `expired`; -1 without a limit."""
     headers: Headers
-    """The untouched headers in their order, which will be delivered."""
+    """The headers of the message in their order, which will be delivered."""
     stripped: StrippedHeaders
-    """The removed headers of Postdate, with their places in the record."""
+    """The removed headers of Postdate or of a dialect, with their positions in the record."""
     retry: Return | None = None
     """Only for a return. Its `due_ms` is -1 until `schedule_return` computes the due time."""
     window_ms: int = 0
-    """The longest time after its due time at which the message may leave; 0 without a window."""
+    """The length of the window: the message leaves at most this long after its due time; 0 without a window."""
     keeps: bool = False
-    """If its id is already pending: True keeps the pending message and ends this request; False replaces the
-    message."""
+    """The effect if a message with this id is already pending: True keeps that message and ends this request, False
+    replaces the message."""
     drops: bool = False
-    """If a message of its id was delivered within the remembered window: True ends this request without a delivery."""
+    """True if this request ends without a delivery if a message with this id was delivered within the remembered
+    window."""
     latest_ms: int = 0
     """The message is due at most this long after the first request of its series; 0 without a limit."""
     selection: Selection | None = None

@@ -1,9 +1,9 @@
-"""Retry policies: how long a returned message waits, by the number of its attempt.
+"""Retry policies: the time for which a returned message waits, by the number of its attempt.
 
     base=1s, factor=2, max=1h, attempts=12, jitter=20%
 
-`base` is required. The other parts default to the values above, except jitter, which defaults to 0%. The order is free,
-each part occurs at most once, and spaces may surround commas and equals signs. All arithmetic is in integers, so that
+`base` is required. The other parts default to the values above, except for `jitter`, which defaults to 0%. The order is
+free, each part occurs at most once, and spaces may surround commas and equals signs. All arithmetic uses integers, so
 every reader of a return computes the same time.
 
 Pure functions. Source of the idea: Spring Kafka's retry topics and the backoff of gRPC (gRFC A6).
@@ -43,8 +43,8 @@ class RetryPolicy(NamedTuple):
     jitter_percent: int = 0
 
     def text(self) -> str:
-        """Returns the complete policy in the form of `parse_policy`, so that no later change of a default affects
-        it."""
+        """Returns the policy in the form that `parse_policy` reads, with all parts, so that a later change of a default
+        does not affect it."""
         whole, hundredths = divmod(self.factor_hundredths, 100)
         factor = f"{whole}.{hundredths:02}".rstrip("0") if hundredths else f"{whole}"
         return (
@@ -79,13 +79,13 @@ def parse_policy(text: str) -> RetryPolicy:
 
 
 def is_policy_name(text: str) -> bool:
-    """True if a named policy may have this name: letters, digits, `-`, `_` and `.`, at most 64."""
+    """Returns True if a policy may have this name: at most 64 letters, digits, `-`, `_` and `.`."""
     return _NAME.fullmatch(text) is not None
 
 
 def parse_named(texts: Iterable[str]) -> dict[str, RetryPolicy]:
-    """Returns the policies that texts `NAME: POLICY` define. Raises ValueError if a text is malformed or a name is
-    repeated."""
+    """Returns the policies in texts of the form `NAME: POLICY`, by name. Raises ValueError if a text is malformed or a
+    name is repeated."""
     policies: dict[str, RetryPolicy] = {}
     for text in texts:
         name, colon, policy = text.partition(":")
@@ -103,8 +103,8 @@ def parse_named(texts: Iterable[str]) -> dict[str, RetryPolicy]:
 
 @lru_cache(maxsize=POLICIES_REMEMBERED_MAX)
 def delay_ms(policy: RetryPolicy, attempt: int) -> int:
-    """Returns the backoff before an attempt, 1 to `policy.attempts`, without jitter. O(attempt), or O(1) if seen
-    lately."""
+    """Returns the backoff before an attempt in ms, without jitter. `attempt`: 1 to `policy.attempts`. O(attempt), or
+    O(1) for arguments seen lately."""
     delay, factor, longest = policy.base_ms, policy.factor_hundredths, policy.max_ms
     for _ in range(attempt - 1):
         raised = -(-delay * factor // 100)
@@ -117,14 +117,14 @@ def delay_ms(policy: RetryPolicy, attempt: int) -> int:
 
 
 def jitter_ms(policy: RetryPolicy, delay: int, origin: bytes) -> int:
-    """Returns how much longer than `delay` a return waits: 0 to `jitter_percent` of it, drawn from the return's
-    origin."""
+    """Returns the time in ms that a return waits in addition to `delay`: 0 to `jitter_percent` of `delay`, drawn from
+    the return's origin."""
     return delay * policy.jitter_percent * (crc32(origin) >> 16) // 6_553_600
 
 
 class NamedPolicies:
-    """The named policies of a shard over time. A return at offset o uses the last row of its policy's name at or below
-    o.
+    """The named policies of a shard over time. A return at offset o uses the last row with the name of its policy whose
+    first request is at or below o.
 
     Immutable. `rows` ascend by the first request to which they apply.
     """
@@ -136,8 +136,8 @@ class NamedPolicies:
             self._by_name.setdefault(row[1], []).append(row)
 
     def find(self, name: str, offset: int) -> RetryPolicy | None:
-        """Returns the policy that a return at `offset` names, or None if there was none. Raises ValueError if the row's
-        text is not a policy."""
+        """Returns the policy `name` that applies to a return at `offset`, or None if there is no such policy. Raises
+        ValueError if the row's text is not a policy."""
         text = ""
         for first, _, of_row in self._by_name.get(name, ()):
             if first > offset:
@@ -146,11 +146,11 @@ class NamedPolicies:
         return parse_policy(text) if text else None
 
     def changed(self, configured: Mapping[str, RetryPolicy], ingested_to: int, written_to: int) -> list[PolicyRow]:
-        """Returns the rows by which the configured policies differ from the last rows.
+        """Returns rows for the configured policies that differ from the last rows of their names.
 
-        An earlier owner may have accepted returns below `written_to` by the policy in the log. So if a policy was
-        changed or removed, the former policy stays in force up to that offset. A new name applies from `ingested_to`
-        on.
+        An earlier owner may have accepted returns below `written_to` with the policy in the log. So if a policy was
+        changed or removed, the former policy applies to all offsets below `written_to`. A new name applies from
+        `ingested_to` on.
         """
         wanted = {name: policy.text() for name, policy in configured.items()}
         last = {name: rows[-1] for name, rows in self._by_name.items()}
@@ -168,13 +168,13 @@ class NamedPolicies:
         return NamedPolicies((first, name, text) for (first, name), text in merged.items())
 
     def needed_from(self, low_water: int) -> NamedPolicies:
-        """Returns these policies without the rows that no request at or above `low_water` needs: a later row at or
-        below it replaces them."""
+        """Returns these policies without the rows that no request at or above `low_water` needs, because later rows
+        replace them."""
         kept = [row for row in self.rows if not self.replaces(row, low_water)]
         return self if len(kept) == len(self.rows) else NamedPolicies(kept)
 
     def replaces(self, row: PolicyRow, low_water: int) -> bool:
-        """True if a later row of the same name applies to every request at or above `low_water`."""
+        """Returns True if a later row of the same name applies to every request at or above `low_water`."""
         return any(row[0] < first <= low_water for first, _, _ in self._by_name.get(row[1], ()))
 
 

@@ -1,7 +1,8 @@
 """Returns: requests with `postdate-retry`, by which a consumer returns a message to be delivered again later.
 
-Parsing reads a return from its headers alone. `schedule_return` adds what depends on its offset: the named policy, the
-jitter, and the root of its attempts. The headers contain the whole state of a retry, so no store keeps it.
+Parsing reads a return only from its headers. `schedule_return` adds the parts that depend on its offset: the named
+policy, the jitter, and the origin of the first request. The headers contain the whole state of a retry, so it needs no
+other storage.
 
 Pure and deterministic, like the parser.
 """
@@ -37,8 +38,8 @@ _ONCE: Final = (ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ORIGIN)
 
 
 def read_return(rules: RequestRules, value: bytes | None, left_over: Headers) -> Return:
-    """Returns the retry that a return requests. `value`: the value of `postdate-retry`. `left_over`: the headers of an
-    earlier delivery.
+    """Returns the retry that a return requests. `value`: the value of `postdate-retry`. `left_over`: the headers that
+    Postdate added to an earlier delivery.
 
     Raises RequestRefused (bad-retry, duplicate-header). Cost: O(headers).
     """
@@ -68,9 +69,9 @@ def read_return(rules: RequestRules, value: bytes | None, left_over: Headers) ->
 def schedule_return(
     rules: RequestRules, request: Request, partition: int, offset: int, timestamp_ms: int, policies: NamedPolicies
 ) -> Request:
-    """Returns the request of a return at `offset`: due after its backoff, with the headers of a redelivery.
+    """Returns the request of a return at `offset`, due after its backoff and with the headers of a redelivery.
 
-    `request`: the result of `parse_request`, with `retry`. `policies`: the named policies of the shard. Raises
+    `request`: the result of `parse_request` for a return. `policies`: the named policies of the shard. Raises
     RequestRefused (bad-retry, attempts-exhausted, beyond-horizon). Cost: about 2 us.
     """
     retry = request.retry

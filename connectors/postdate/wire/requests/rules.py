@@ -1,8 +1,8 @@
 """The rules of one request topic: allowed targets, the horizon, the levels.
 
-Rules are values: equal fields always give the same result. For speed, they remember texts that they have parsed or
-checked, in tables of bounded size. That never changes a result, and dict operations are atomic, so the threads of all
-shards of a process may share one object.
+Rules are values: equal fields always give the same results. For speed, rules remember texts that they have parsed or
+checked, in tables of bounded size. The tables never change a result, and dict operations are atomic, so the threads of
+all shards of a process may share one object.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _Value = TypeVar("_Value")
 class RequestRules:
     """The rules for requests on `topic`.
 
-    `levels_ms`: the delay of each level from level 1 on, at least one. `horizon_ms`: the longest delay, counted from
+    `levels_ms`: the delay of each level from level 1 on, not empty. `horizon_ms`: the longest delay, counted from
     the record's own timestamp. `forbidden`: exact names of Postdate's topics of the whole deployment; those of `topic`
     are added. `allow`: patterns of fnmatch (`*`, `?`, `[...]`; case matters); a target must match at least one.
     `dialects`: the names of the dialects that are accepted in addition to Postdate's headers. `default_target`: the
@@ -72,7 +72,7 @@ class RequestRules:
     # The headers of the dialects; None without a dialect.
     vocabulary: Vocabulary | None = field(init=False, repr=False, compare=False, default=None)
 
-    # Remembered: texts of accepted targets and relative delays as they stand in headers; verdicts on targets.
+    # Remembered texts: accepted targets and relative delays as in the headers, and whether targets are permitted.
     targets: dict[bytes | None, str] = field(init=False, repr=False, compare=False, default_factory=dict)
     delays_ms: dict[bytes | None, int] = field(init=False, repr=False, compare=False, default_factory=dict)
     _permitted: dict[str, bool] = field(init=False, repr=False, compare=False, default_factory=dict)
@@ -97,7 +97,7 @@ class RequestRules:
             object.__setattr__(self, "vocabulary", Vocabulary.of(self.dialects, self.default_target))
 
     def permits(self, target: str) -> bool:
-        """True if `target` is not forbidden and matches the allow-list. Cost: O(1) for a target seen lately."""
+        """Returns True if `target` is not forbidden and matches the allow-list. O(1) for a target seen lately."""
         verdict = self._permitted.get(target)
         if verdict is None:
             matches = self._allowed is not None and self._allowed.match(target) is not None
@@ -112,7 +112,7 @@ class RequestRules:
         target = self.targets.get(text)
         if target is not None:
             return target
-        # A byte beyond ASCII becomes a character that no topic name has.
+        # Any byte that is not ASCII becomes a character that no topic name has.
         target = "" if text is None else text[: TOPIC_NAME_LENGTH_MAX + 1].decode("ascii", "replace")
         if text is None or not is_topic_name(target):
             raise RequestRefused(Reason.BAD_TARGET, f"postdate-topic {quote(text)} is not a topic name")

@@ -1,7 +1,7 @@
 """The selection of a bulk control: pending messages by target, prefix of the id, key or due time.
 
-A bulk control is a cancel or a reschedule with at least one selector header. It selects pending messages of its
-partition whose requests precede it. A message must match all selectors.
+A bulk control is a cancel or a reschedule with at least one selector header. It selects those pending messages of its
+partition whose requests precede it and which match all selectors.
 
 Pure functions; a `Selection` is immutable.
 """
@@ -35,8 +35,8 @@ class Selection(msgspec.Struct, array_like=True, frozen=True, gc=False):
     until_ms: int = _DUE_END
 
     def selects(self, target: str, caller_id: bytes, key: bytes | None, due_ms: int) -> bool:
-        """True if a message with these properties is selected. `caller_id`: the id of the delivered message, even if it
-        is not registered. `due_ms`: the present due time, not the chosen time in a window. O(1)."""
+        """Returns True if a message with these properties is selected. `caller_id`: the id of the delivered message,
+        even if this id is not registered. `due_ms`: the present due time, not the chosen time in a window. O(1)."""
         return (
             (not self.target or target == self.target)
             and (not self.id_prefix or caller_id.startswith(self.id_prefix))
@@ -47,7 +47,7 @@ class Selection(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 class BulkRequest(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The request of a bulk control. If `moves` is False, it cancels the messages of `selection`. Otherwise it moves
-    them to `due_ms`, or by `by_ms` if `due_ms` is -1. `accepted_ms`: the timestamp of its record."""
+    them to `due_ms`, or by `by_ms` if `due_ms` is -1. `accepted_ms`: the timestamp of the control's record."""
 
     selection: Selection
     moves: bool = False

@@ -2,14 +2,15 @@
 
 An occurrence is due from its chosen time on. Without `postdate-window`, this is its nominal time; otherwise it is a
 time within the window and before the next nominal time. So occurrences become due in the order of their numbers.
-Lateness counts from the chosen time. If a pause has no resume yet, the first occurrence in it and all later ones stay
-undecided. The first rule that applies decides:
+Lateness counts from the chosen time. If a pause has no resume yet, the first occurrence in the pause and all later ones
+stay undecided. The first rule that applies decides:
 
-    paused    it lies in a pause that has ended
-    gap       the schedule skips occurrences in gaps, and it lies in a gap
-    missed    it is later than postdate-catch-up; or postdate-missed is `last` and a newer occurrence is due; or it is
-              `none` and the occurrence is more than 60 s late
-    grace     it is later than postdate-grace
+    paused    the occurrence lies in a pause that has ended
+    gap       the occurrence lies in a gap, and the schedule skips such occurrences
+    missed    the occurrence is late by more than postdate-catch-up; or postdate-missed is `last`, and a newer
+              occurrence is due that neither a gap nor a pause skips; or postdate-missed is `none`, and the occurrence
+              is more than 60 s late
+    grace     the occurrence is late by more than postdate-grace
     deliver   otherwise
 
 Pure functions of the schedule, a position and the time of the decision.
@@ -35,14 +36,14 @@ class Skip(NamedTuple):
 
 
 class OccurrenceDecision(NamedTuple):
-    """The decision on due occurrences. Each occurrence before `position` is delivered or in one of the skips."""
+    """The decision on due occurrences. Each decided occurrence is in `delivered` or in one of the `skips`."""
 
     delivered: list[Occurrence]
     """By number; at most OCCURRENCES_MAX."""
     skips: list[Skip]
     """By number."""
     position: Occurrence | None
-    """The first undecided occurrence, which may be due, too; None if the schedule is completed."""
+    """The first undecided occurrence, which may already be due; None if the schedule is completed."""
     nominals_ms: dict[int, int]
     """The nominal times of all decided occurrences and of `position`, by number."""
 
@@ -56,9 +57,9 @@ class _Due(NamedTuple):
 
 
 def chosen_ms(schedule: Schedule, origin: bytes, occurrence: Occurrence) -> int:
-    """Returns the time from which an occurrence is due. `origin`: of the request.
+    """Returns the time from which an occurrence is due. `origin`: the origin of the schedule's request.
 
-    It lies in [nominal, nominal + window], and before the next nominal time.
+    The time lies in [nominal, nominal + window], and before the next nominal time.
     """
     if not schedule.window_ms:
         return occurrence.nominal_ms
@@ -75,8 +76,8 @@ def decide(
 ) -> OccurrenceDecision:
     """Returns the decision at `now_ms` on the due occurrences from `position` on.
 
-    `switches`: the pauses and resumes of the schedule, settled. `until_ms`: occurrences that are due later stay
-    undecided, but count as newer ones for `postdate-missed: last`; None allows deciding all due occurrences.
+    `switches`: the settled pauses and resumes of the schedule. `until_ms`: occurrences that are due later stay
+    undecided, but count as newer occurrences for `postdate-missed: last`. None decides all due occurrences.
 
     Decides at most OCCURRENCES_MAX occurrences; the next call decides the rest. Cost: one search for the next
     occurrence for each due occurrence.
@@ -110,8 +111,8 @@ def decide(
 def _due_occurrences(
     schedule: Schedule, origin: bytes, position: Occurrence, now_ms: int, pauses: list[Pause]
 ) -> tuple[list[_Due], Occurrence | None, bool]:
-    """Returns at most OCCURRENCES_MAX due occurrences in order, the occurrence that follows, and True if it is due,
-    too."""
+    """Returns at most OCCURRENCES_MAX due occurrences in order, the occurrence that follows them, and True if that
+    occurrence is also due."""
     due: list[_Due] = []
     undecided: Occurrence | None = position
     while undecided is not None and undecided.nominal_ms <= now_ms:
@@ -145,9 +146,9 @@ def _newest(due: list[_Due]) -> int:
 def _may_leave(
     schedule: Schedule, origin: bytes, position: Occurrence | None, now_ms: int, pauses: list[Pause]
 ) -> bool:
-    """True if, from `position` on, an occurrence is due and neither a gap nor a pause skips it.
+    """Returns True if, from `position` on, there is a due occurrence that neither a gap nor a pause skips.
 
-    Cost: one search for each gap and each pause, for any number of times in them.
+    Cost: one search for each gap and each pause, whatever the number of times in them.
     """
     while position is not None and position.nominal_ms <= now_ms:
         pause = pause_at(pauses, position.nominal_ms)

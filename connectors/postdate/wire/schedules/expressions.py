@@ -5,16 +5,16 @@
     @hourly @daily @midnight @weekly @monthly @yearly @annually
 
     *   */15   10-50/20   5/15   MON,WED-FRI   JAN   7 (Sunday, like 0)
-    L and LW     in day-of-month: the last day, and the last Monday to Friday, of the month
-    5L and 5#3   in day-of-week: the last, and the third, Friday of the month; FRI#3 is the same
+    L and LW     in day-of-month: the last day of the month, and the last day that is a Monday to Friday
+    5L and 5#3   in day-of-week: the last and the third Friday of the month; FRI#3 is the same as 5#3
 
 The two day fields restrict the day as in Vixie cron: if neither begins with `*`, a day matches if either field matches;
-otherwise both must match. CronSim reads the fields and matches days. The search for a time is separate and uses
-integers: CronSim's iterator steps through datetimes, and its rules for clock changes are those of Debian's cron, which
-has no policies for them.
+otherwise both must match. CronSim reads the fields and matches days. The search for a time does not use CronSim and
+works on integers: CronSim's iterator steps through datetimes, and follows the rules of Debian's cron for clock changes,
+without a choice of policies.
 
-Wall-clock times are seconds since 1970-01-01T00:00 of the local calendar. Pure functions, apart from months that an
-expression remembers.
+Wall-clock times are seconds since 1970-01-01T00:00 of the local calendar. Pure functions, except that an expression
+remembers the matching days of months.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _DAY_OF_WEEK: Final = _term(f"(?:[0-7]|{_WEEKDAYS})", f"|[0-7]L|(?:[0-7]|{_WEEKD
 _TERMS: Final = (_PLAIN, _PLAIN, _PLAIN, _DAY_OF_MONTH, _MONTH, _DAY_OF_WEEK)
 
 
-# The words of CronSim for a step of seconds, and of minutes.
+# CronSim's words for a step of seconds, and for a step of minutes.
 _NTH: Final = (
     re.compile(r"^Every \S+ second of every minute\b"),
     re.compile(r"^Every \S+ minute\b(?: of every hour\b)?"),
@@ -70,7 +70,8 @@ _NTH: Final = (
 class Expression:
     """One cron expression. `fields`: its six fields, upper case. `is_elapsed`: True if minute or hour begins with `*`.
 
-    A schedule with an `is_elapsed` expression follows elapsed time: every instant whose wall-clock time matches.
+    A schedule with an `is_elapsed` expression follows elapsed time: it occurs at every instant whose wall-clock time
+    matches.
     """
 
     def __init__(self, fields: tuple[str, ...]) -> None:
@@ -87,7 +88,7 @@ class Expression:
     def next_wall_s(self, wall_s: int, until_s: int) -> int | None:
         """Returns the first matching time from `wall_s` to `until_s`, both included, or None if there is none.
 
-        Cost: O(months between), 1 us if the day matches.
+        Cost: O(months between), 1 us if the day of `wall_s` matches.
         """
         day, time_s = divmod(wall_s, _DAY_S)
         start = date.fromordinal(day + _EPOCH_DAY)
@@ -141,7 +142,7 @@ class Expression:
         return count
 
     def _next_time_s(self, time_s: int) -> int | None:
-        """Returns the first matching time of day at or after `time_s`, or None if the day has no more."""
+        """Returns the first matching time of day at or after `time_s`, or None if there is none."""
         hour, rest_s = divmod(time_s, 3_600)
         minute, second = divmod(rest_s, 60)
         if self._hours >> hour & 1:
@@ -156,8 +157,8 @@ class Expression:
         return (hour + 1 + _lowest(hours)) * 3_600 + self._first_minute_s if hours else None
 
     def _days(self, year: int, month: int) -> int:
-        """Returns the matching days of a month: bit n is day n. They depend only on the month, its first weekday and
-        its length."""
+        """Returns the matching days of a month: bit n is day n. In a month of the expression, they depend only on the
+        first weekday and the length of the month."""
         if month not in self._cron.months:
             return 0
         shape = monthrange(year, month)
@@ -168,7 +169,8 @@ class Expression:
         return days
 
     def explain(self) -> str:
-        """Returns the expression in English words. An even step becomes an interval, such as every 10 seconds."""
+        """Returns the expression in English words. A step that divides 60 becomes an interval, such as every 10
+        seconds."""
         text = self._cron.explain()
         for field, unit, pattern in zip(self.fields, ("seconds", "minutes"), _NTH, strict=False):
             step = field.removeprefix("*/")
@@ -179,7 +181,8 @@ class Expression:
 
 @lru_cache(maxsize=EXPRESSIONS_REMEMBERED_MAX)
 def parse_expression(text: str) -> Expression:
-    """Returns the expression in a text. Raises ValueError with the remedy. Cost: 50 us, or O(1) if seen lately.
+    """Returns the expression in a text. Raises ValueError, with the remedy, if the text is not a supported expression.
+    Cost: 50 us, or O(1) for a text seen lately.
 
     Accepts some expressions that no day matches, such as the first day of a month if it is also the third Friday.
     """
@@ -215,8 +218,8 @@ def _macro(text: str) -> str:
 
 
 def _checked(name: str, end: int, term: re.Pattern[str], field: str) -> str:
-    """Returns a field as CronSim reads it. Raises ValueError if a term is invalid or a step is longer than the
-    field."""
+    """Returns a field in the form that CronSim reads. Raises ValueError if a term is invalid, or a step is 0 or
+    too long."""
     if "?" in field:
         raise ValueError(f"has ? as {name}, which is Quartz's; write * instead")
     parts = field.split(",")
@@ -251,7 +254,7 @@ def _mask(values: Iterable[int]) -> int:
 
 
 def _lower(mask: int, bit: int) -> int:
-    """Returns the bits below a position."""
+    """Returns `mask` with only the bits below the position `bit`."""
     return mask & ((1 << bit) - 1)
 
 

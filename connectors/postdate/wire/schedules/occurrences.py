@@ -1,19 +1,20 @@
 """The occurrences of a schedule in order, each with its number and nominal time.
 
-Each nominal time follows from the previous nominal time, never from the present. Nominal times ascend strictly, so the
-number of an occurrence determines its nominal time and vice versa, for all policies for gaps and missed occurrences.
+Each nominal time follows from the previous nominal time, never from the present time. Nominal times ascend strictly, so
+the number of an occurrence determines its nominal time and vice versa, under all policies for gaps and missed
+occurrences.
 
 Clock changes, for a schedule whose minute and hour begin with a number:
 
     gap    the matching wall-clock times that do not exist are one occurrence, at the first instant after the gap. If
            that instant matches as well, both are the same occurrence. Otherwise `postdate-gap: skip` skips it.
-    fold   a wall-clock time that exists twice is an occurrence at its first instant, its last one, or at both
+    fold   a wall-clock time that exists twice is an occurrence at its first instant, at its last one, or at both
 
 A schedule whose minute or hour begins with `*` follows elapsed time: each instant whose wall-clock time matches is an
 occurrence. All other wall-clock times exist once. The seconds field does not matter for this rule.
 
-Pure functions, apart from times that they remember. No search goes further than 50 years: `0 0 29 2 MON#5` needs 40,
-and the search for an expression that no day matches ends.
+Pure functions, except that they remember times. No search goes further than 50 years: `0 0 29 2 MON#5` needs 40, and
+the search for an expression that no day matches must end.
 """
 
 from __future__ import annotations
@@ -51,12 +52,12 @@ class Occurrence(NamedTuple):
     """From 1. Skipped occurrences have numbers, too."""
     nominal_ms: int
     is_in_gap: bool = False
-    """True if it stands for wall-clock times in a gap, and the schedule skips those."""
+    """True if the occurrence stands for wall-clock times in a gap, and the schedule skips such occurrences."""
 
 
 def first_occurrence(schedule: Schedule, timestamp_ms: int) -> Occurrence | None:
-    """Returns occurrence 1 of a request with this timestamp, or None if there is none before the end, or within 50
-    years."""
+    """Returns occurrence 1 of a request with this timestamp, or None if there is no occurrence up to the end of the
+    schedule, or within 50 years."""
     after_ms = timestamp_ms if schedule.start_ms < 0 else schedule.start_ms - 1
     return _occurrence(schedule, 1, after_ms)
 
@@ -68,8 +69,8 @@ def next_occurrence(schedule: Schedule, position: Occurrence) -> Occurrence | No
 
 
 def skip_to(schedule: Schedule, position: Occurrence, from_ms: int) -> Occurrence | None:
-    """Returns the first occurrence, from `position` on, that is not before `from_ms`, or None if there is none. Cost:
-    that of `count_nominal`."""
+    """Returns the first occurrence, from `position` on, at or after `from_ms`, or None if there is none. Cost: that of
+    `count_nominal`."""
     if position.nominal_ms >= from_ms:
         return position
     # An occurrence in a gap has a number even if the schedule skips it.
@@ -80,7 +81,7 @@ def skip_to(schedule: Schedule, position: Occurrence, from_ms: int) -> Occurrenc
 
 
 def following(schedule: Schedule, position: Occurrence | None, limit: int) -> list[Occurrence]:
-    """Returns an occurrence and the next ones, at most `limit` in all. Returns [] if `position` is None."""
+    """Returns `position` and the occurrences after it, at most `limit` in all. Returns [] if `position` is None."""
     occurrences: list[Occurrence] = []
     while position is not None and len(occurrences) < limit:
         occurrences.append(position)
@@ -91,7 +92,8 @@ def following(schedule: Schedule, position: Occurrence | None, limit: int) -> li
 def next_after(schedule: Schedule, after_ms: int) -> tuple[int, bool] | None:
     """Returns the first nominal time after an instant, and True if the schedule skips it because it lies in a gap.
 
-    Ignores start and count. Returns None if there is no such time before the end of the schedule, or within 50 years.
+    Ignores start and count, and for an interval also the end. Returns None if a cron expression has no such time up to
+    the end of the schedule, or within 50 years.
     """
     after_ms = max(after_ms, DUE_MS_MIN - 1)
     if schedule.every_ms > 0:
@@ -105,7 +107,7 @@ def next_after(schedule: Schedule, after_ms: int) -> tuple[int, bool] | None:
 
 def count_nominal(schedule: Schedule, first_ms: int, last_ms: int, count_max: int) -> int:
     """Returns the number of nominal times from one instant to another, both included, without those in gaps that the
-    schedule skips. If there are more than `count_max`, returns some number above `count_max`.
+    schedule skips. If there are more than `count_max`, the result may be any number above `count_max`.
 
     Ignores start and count. Cost: O(months and clock changes between), about 1 us each, for any number of times.
     """
@@ -170,8 +172,8 @@ def _next_elapsed(expression: Expression, zone: Zone, after_s: int, until_s: int
 
 
 def _next_fixed(expression: Expression, zone: Zone, after_s: int, until_s: int) -> tuple[int, bool] | None:
-    """Returns the first instant in (`after_s`, `until_s`] whose wall-clock time matches, or that ends a gap with
-    matching times, and True if only the gap makes it an occurrence. Every instant of a fold counts."""
+    """Returns the first instant in (`after_s`, `until_s`] whose wall-clock time matches, or which ends a gap with
+    matching times, and True if only the gap makes it an occurrence. Both instants of a time in a fold count."""
     while after_s < until_s:
         _, end_s, offset_s = zone.span(after_s)
         wall_s = expression.next_wall_s(after_s + 1 + offset_s, until_s + offset_s)
@@ -189,8 +191,8 @@ def _next_fixed(expression: Expression, zone: Zone, after_s: int, until_s: int) 
 
 
 def _passed_by_fold(zone: Zone, fold: Fold, instant_s: int) -> int | None:
-    """Returns None if an instant is an occurrence under this policy. Otherwise returns the last instant of its part of
-    the fold; no occurrence lies between the two instants."""
+    """Returns None if an instant is an occurrence under this policy. Otherwise returns the last instant of the same
+    half of the fold: no occurrence lies between the two instants."""
     if fold is Fold.BOTH:
         return None
     change = _fold_around(zone, instant_s)

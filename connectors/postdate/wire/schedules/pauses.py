@@ -1,7 +1,7 @@
-"""Pauses of a schedule: the controls that paused and resumed it determine which nominal times are skipped.
+"""Pauses of a schedule: the controls that paused and resumed it determine the nominal times that are skipped.
 
-Each control is a switch. In a settled sequence, offsets ascend, and pauses and resumes alternate, beginning with a
-pause. A pause without a resume never ends.
+Each of these controls is a switch. In a settled sequence, offsets ascend, and pauses and resumes alternate, beginning
+with a pause. A pause without a resume never ends.
 
     (7, 12:00, pause) (9, 12:10, resume)      nominal times in [12:00, 12:10) are skipped
 
@@ -31,8 +31,8 @@ class Pause(NamedTuple):
 
 
 def settled(switches: Switches, nominal_ms: int, *more: Switch) -> Switches:
-    """Returns the switches with `more`, without those that change nothing, and without pauses that end at or before
-    `nominal_ms`, the next nominal time. O(switches)."""
+    """Returns the settled sequence of the switches and `more`: without switches that change nothing, and without pauses
+    that end at or before `nominal_ms`, the next nominal time. O(switches)."""
     kept: list[Switch] = []
     for switch in sorted({*switches, *more}):
         if switch[2] != bool(kept and kept[-1][2]):
@@ -42,7 +42,7 @@ def settled(switches: Switches, nominal_ms: int, *more: Switch) -> Switches:
 
 
 def pauses_of(switches: Switches) -> list[Pause]:
-    """Returns the pauses of settled switches, by offset."""
+    """Returns the pauses of settled switches, in the order of their offsets."""
     ends = [switch[1] for switch in switches[1::2]]
     ends += [OPEN_MS] * (len(switches) % 2)
     return [Pause(start[1], end) for start, end in zip(switches[::2], ends, strict=True)]

@@ -1,7 +1,7 @@
 """One schedule, as its headers describe it.
 
-`read_schedule` checks everything that depends on the headers alone, so a schedule that it returns has a known zone and
-a valid expression. Pure and deterministic, apart from the names of zones, which are those of the installed `tzdata`.
+`read_schedule` checks everything that depends only on the headers, so a schedule that it returns has a known zone and a
+valid expression. Pure and deterministic, except that the known zones are those of the installed `tzdata`.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Gap(StrEnum):
 
 
 class Fold(StrEnum):
-    """The policy for wall-clock times that exist twice, because clocks are set back over them: the instants that are
-    occurrences."""
+    """The policy for wall-clock times that exist twice, because clocks are set back over them: the schedule occurs at
+    the first instant of such a time, at the last one, or at both."""
 
     FIRST = "first"
     LAST = "last"
@@ -62,7 +62,7 @@ class Fold(StrEnum):
 
 
 class Missed(StrEnum):
-    """The policy for overdue occurrences: which of them are delivered."""
+    """The policy for overdue occurrences: it determines those that are delivered."""
 
     ALL = "all"
     LAST = "last"
@@ -76,22 +76,22 @@ class Schedule(msgspec.Struct, frozen=True, gc=False):
 
     cron: str = ""
     every_ms: int = -1
-    """Occurrences are at multiples of it since the epoch, plus `phase_ms`."""
+    """Nominal times are the multiples of `every_ms` since the epoch, plus `phase_ms`."""
     phase_ms: int = 0
     zone: str = UTC
     start_ms: int = -1
-    """Inclusive. With -1, times strictly after the timestamp of the request."""
+    """The first possible nominal time. With -1, nominal times must be after the timestamp of the request."""
     end_ms: int = -1
-    """Inclusive."""
+    """The last possible nominal time."""
     count: int = -1
-    """The number of the last occurrence. Skipped occurrences count."""
+    """The number of the last occurrence. Skipped occurrences count, too."""
     window_ms: int = 0
     grace_ms: int = -1
     gap: Gap = Gap.NEXT
     fold: Fold = Fold.FIRST
     missed: Missed = Missed.ALL
     catch_up_ms: int = -1
-    """Due occurrences that are later than this are skipped."""
+    """Occurrences that are late by more than this are skipped."""
 
     @property
     def delivers_all(self) -> bool:
@@ -113,8 +113,9 @@ class Schedule(msgspec.Struct, frozen=True, gc=False):
 def read_schedule(found: Mapping[str, bytes | None]) -> Schedule:
     """Returns the schedule that the headers of a request describe. Requires CRON or EVERY among them.
 
-    `found`: the headers of Postdate by name; those that describe no schedule are ignored. Raises ValueError with the
-    header and the remedy. Cost: 5 us if the expression was seen lately.
+    `found`: the headers of Postdate by name; headers that do not belong to a schedule are ignored. Raises ValueError,
+    with the header and the reason, if the headers describe no valid schedule. Cost: 5 us if the expression was seen
+    lately.
     """
     if CRON in found and EVERY in found:
         raise ValueError(f"only one of {CRON} and {EVERY} may be given")
@@ -153,7 +154,7 @@ def read_schedule(found: Mapping[str, bytes | None]) -> Schedule:
 def read_times(found: Mapping[str, bytes | None]) -> tuple[int, int]:
     """Returns the first and the last nominal time in the headers of a backfill. Requires START and END.
 
-    Raises ValueError with the header and the remedy.
+    Raises ValueError, with the header and the reason, if they are invalid.
     """
     start_ms, end_ms = _read(START, found, _instant), _read(END, found, _instant)
     if end_ms < start_ms:

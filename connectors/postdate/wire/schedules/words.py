@@ -11,7 +11,7 @@ from postdate.wire.values.durations import format_duration
 
 
 def describe(schedule: Schedule) -> str:
-    """Returns when a schedule occurs, in words, without the zone of a cron expression. 20 us."""
+    """Returns the times of a schedule in words, without the zone of a cron expression. Cost: 20 us."""
     if not schedule.cron:
         phase = f", {format_duration(schedule.phase_ms)} after them" if schedule.phase_ms else ""
         return f"Every {format_duration(schedule.every_ms)}: at its multiples since 1970-01-01T00:00:00Z{phase}"

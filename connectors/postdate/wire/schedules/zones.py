@@ -1,14 +1,14 @@
 """Time zones: the offset of a zone from UTC at any instant, and its clock changes.
 
 The data is that of the `tzdata` package, never that of the operating system, because two machines must agree. zoneinfo
-reads it, but does not list clock changes. So a zone probes its offset once a day and finds the second of each change by
-bisection. It keeps the changes of each block of 2**25 s (388 days) that was needed.
+reads the data, but does not list clock changes. So a zone compares its offsets at intervals of one day and finds the
+second of each change by bisection. It remembers the changes of the blocks of 2**25 s (388 days) that were needed.
 
     Europe/Berlin, 2026-03-29  ClockChange(at_s=1774746000, before_s=3600, after_s=7200)  the hour from 02:00 is a gap
     Europe/Berlin, 2026-10-25  ClockChange(at_s=1792890000, before_s=7200, after_s=3600)  the hour from 02:00 is a fold
 
-Requires that no zone changes its clocks twice within a day, which a test checks for all zones. Zones are immutable
-apart from the changes that they keep, with atomic operations: any thread may use them.
+Requires that no zone changes its clocks twice within a day, which a test checks for all zones. Zones are immutable,
+except that they remember changes with atomic operations, so any thread may use them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class Zone:
         self._last_span = Span(0, 0, 0)
 
     def span(self, utc_s: int) -> Span:
-        """Returns a period without a clock change around an instant. Cost: O(1), or 0.3 ms the first time."""
+        """Returns a period without a clock change around an instant. Cost: O(1), or 0.3 ms for the first instant of a
+        block."""
         span = self._last_span
         if span.start_s <= utc_s < span.end_s:
             return span
@@ -75,7 +76,7 @@ class Zone:
         return span
 
     def offset_s(self, utc_s: int) -> int:
-        """Returns how many seconds local time is ahead of UTC at an instant."""
+        """Returns the seconds by which local time is ahead of UTC at an instant."""
         return self.span(utc_s).offset_s
 
     def next_change(self, after_s: int, until_s: int) -> ClockChange | None:

@@ -7,6 +7,6 @@
     id_digests    digests of ids, for the dispatch log
     murmur2       the partitioner of Kafka's Java client
 
-Imports the flat modules of `wire` before it: limits, reasons, errors, headers, topics, origins. Pure functions. Thread
-rule: everything may be called from any thread.
+Imports only `limits` of the flat modules of `wire`. Pure functions. Thread rule: everything may be called from any
+thread.
 """

@@ -5,8 +5,8 @@
     ISO-8601          PT5M  PT0.5S  P1DT12H  P2W                   days, hours, minutes, seconds; weeks alone
 
 Only the last component may have a fraction, and a fraction of a millisecond rounds *up*, so no delay is too short.
-There are no signs, no months and no years (they have no fixed length), and no spaces. Letters have the case shown. The
-arithmetic is exact and uses no floats.
+Signs and spaces are not allowed, nor are months and years, which have no fixed length. Letters must have the case
+shown. The arithmetic is exact and uses no floats.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def parse_duration_ms(text: str) -> int:
 
 
 def require_unit(text: str) -> str:
-    """Returns the text of a duration that a person types. Raises ValueError for a number without a unit, except 0. In a
-    header such a number means milliseconds, but a person may mean seconds."""
+    """Returns the text of a duration that a person typed, unchanged. Raises ValueError for a number without a unit,
+    except 0: in a header such a number means milliseconds, but a person may mean seconds."""
     number = text.lstrip("-")
     if number.strip("0").isdigit():
         raise ValueError(f"has no unit: write {number}ms, {number}s or {number}m")
@@ -69,7 +69,7 @@ def require_unit(text: str) -> str:
 
 
 def format_duration(duration_ms: int) -> str:
-    """Returns a duration in the form for people: 400d, 1d12h, 1m30s, 1.5s, 250ms, 0s. It is exact, and
+    """Returns a duration as text for people: 400d, 1d12h, 1m30s, 1.5s, 250ms, 0s. The text is exact, and
     `parse_duration_ms` can parse it.
 
     Requires a duration that is not negative.

@@ -1,6 +1,6 @@
-"""Digests of ids, by which the dispatch log names the ids of delivered messages.
+"""Digests of ids, which stand for the ids of delivered messages in the dispatch log.
 
-The first 128 bits of SHA-256, in Base64 without padding: a digest is short, and Spark computes the same.
+A digest is the first 128 bits of SHA-256, in Base64 without padding. It is short, and Spark can compute it, too.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
     1795258284000    2026-11-21T10:51:24Z    2026-11-21T11:51:24.5+01:00    2026-12-31T23:59:60Z
 
-Headers take only these. Options of commands and parameters of the HTTP API also take times relative to now:
+Headers accept only these forms. Options of commands and parameters of the HTTP API also accept times relative to now:
 
     now    10s (in ten seconds)    -2h (two hours ago)
 
-A fraction of a millisecond rounds *up*, so that nothing is early. A leap second (only at 23:59:60 UTC) is the first
+A fraction of a millisecond rounds *up*, so that no message is early. A leap second (only at 23:59:60 UTC) is the first
 second of the next day, as in POSIX time. Times without an offset are refused, since they mean a different instant on
 every machine. Times before 1970 are refused, too. `T` and `Z` may be lower case, as in RFC 3339.
 """
@@ -46,7 +46,7 @@ def parse_instant_ms(text: str) -> int:
     fraction, sign, offset_hour, offset_minute = match.groups()[6:]
     if hour > 23 or minute > 59 or second > 60:
         raise ValueError("has an hour, minute or second that does not exist")
-    # date() raises ValueError itself for a day that does not exist.
+    # date() raises ValueError for a day that does not exist.
     epoch_s = (date(year, month, day).toordinal() - _EPOCH_DAY) * _DAY_S + hour * 3600 + minute * 60 + second
     if sign is not None:
         if int(offset_hour) > 23 or int(offset_minute) > 59:
@@ -66,7 +66,7 @@ def parse_time_ms(text: str, now_ms: int, examples: str = "now, 10s or -2h") -> 
     `now_ms`.
 
     A plain number is epoch milliseconds, so a relative time needs a unit. Raises ValueError as `parse_instant_ms` does;
-    its message has these `examples` of relative times.
+    the message also contains `examples` of relative times.
     """
     if text == "now":
         return now_ms

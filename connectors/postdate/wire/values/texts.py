@@ -1,7 +1,7 @@
 """Values of headers as text: bounded before they are parsed, and escaped before they are quoted in a message.
 
-Numbers are decimal: ASCII digits only. Python's `int()` also takes signs, spaces, underscores and the digits of other
-scripts, and its cost grows with the square of the length, so it is not used on the text of a producer before a check.
+Numbers are decimal: ASCII digits only. Python's `int()` also accepts signs, spaces, underscores and the digits of other
+scripts, and its cost grows with the square of the length. So a text from a producer is checked before `int()` reads it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ def parse_natural(text: str | bytes, end: int = INTEGER_END) -> int:
 
 
 def plain_ms(value: bytes | None) -> int:
-    """Returns the milliseconds in a header's value of plain digits, the most frequent form, or -1 if it may have
+    """Returns the number in a header's value of at most 18 digits, the most frequent form, or -1 if the value has
     another form."""
     return int(value) if value is not None and value.isdigit() and len(value) < INTEGER_DIGITS_MAX else -1
 
 
 def time_text(value: bytes | None) -> str:
-    """Returns a header's value as text. Raises ValueError if it is too long or not ASCII, and so cannot be a time."""
+    """Returns a header's value as text. Raises ValueError if the value cannot be a time or a number, since it is null,
+    too long or not ASCII."""
     if value is None:
         raise ValueError("has no value")
     if len(value) > TIME_TEXT_BYTES_MAX or not value.isascii():
@@ -48,5 +49,5 @@ def quote(value: bytes | str | None) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Returns a number and its noun for a message: 1 shard, 2,000 shards. The plural is the noun with an s."""
+    """Returns a number with its noun, for a message: 1 shard, 2,000 shards. The plural adds an s to the noun."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
