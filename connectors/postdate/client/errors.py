@@ -1,4 +1,4 @@
-"""The errors of a request before it is sent.
+"""The errors of building a request.
 
     ValueError
     `-- RequestInvalid    Postdate would refuse the request: correct the call, nothing was built

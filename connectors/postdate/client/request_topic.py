@@ -106,7 +106,7 @@ class RequestTopic:
         message stays, and that request is discarded. `grace`: a message that is late by more than this becomes a dead
         letter.
         `window`: the message leaves within this time after its due time. The time within the window follows from the
-        request's origin; with `spread="even"`, it is the time of the lowest load that the sidecar knows. `latest`: the
+        request's origin; with `spread="even"`, the sidecar chooses a time with a low load. `latest`: the
         longest time by which replacing requests can postpone the message, counted from the first request of the series.
         With `if_ended="drop"`, this request ends without a delivery if a message of this id was delivered within the
         remembered window, and that message was also requested with `if_ended`. `window`, `spread`, `if_pending`,
@@ -348,7 +348,7 @@ class RequestTopic:
 
     def origin(self, partition: int, offset: int) -> str:
         """Returns the origin of the request whose acknowledgement has this partition and offset. Controls such as
-        `cancel` take it as an argument, and verdicts contain it.
+        `cancel` take the origin as an argument, and verdicts contain it.
 
         Raises RequestInvalid if this topic cannot have a request at this partition and offset. Raises TypeError.
         """

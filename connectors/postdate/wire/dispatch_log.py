@@ -76,7 +76,7 @@ EXTRA_DEAD: Final = "extra-dead"
 COMPLETED: Final = "completed"
 
 FINAL: Final = frozenset({DELIVERED, DEAD, CANCELLED, REPLACED, KEPT, DROPPED, APPLIED, COMPLETED})
-"""The fates after which a request is finished; every request gets exactly one of them."""
+"""The fates that end a request; every request gets exactly one of them."""
 
 BY_EARLIER: Final = frozenset({KEPT, DROPPED})
 """The fates of requests that end because of an earlier request with the same id. Such a request never holds the id."""
@@ -327,7 +327,7 @@ class DispatchRecord(msgspec.Struct, kw_only=True):
     next_request: int
     """R: the next request offset that the writer would ingest."""
     low_water: int
-    """L: no request below it is needed."""
+    """L: no request below this offset is needed."""
     ids: list[IdRow] | msgspec.UnsetType = msgspec.UNSET
     """The ids of the delivered messages whose requests have `postdate-if-ended`; unset if there are none."""
     remembers: bool | msgspec.UnsetType = msgspec.UNSET

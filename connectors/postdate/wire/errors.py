@@ -3,7 +3,7 @@
     WireError
     |-- RequestRefused             a request breaks a rule: end it as a dead letter with `.reason` and `.detail`
     |   `-- FormatVersionNeeded    the request needs a newer `format_version` than the rules have
-    `-- FormatError                a record that Postdate should have written is malformed: on its own topics, halt
+    `-- FormatError                a record on Postdate's own topics, or a delivered record, is malformed: a shard halts
         `-- NewerFormat            a newer Postdate wrote it: run that version
 
 An invalid duration, instant or origin raises ValueError; request parsing turns it into a RequestRefused.

@@ -127,7 +127,7 @@ def attempt_of(headers: Headers) -> int | None:
 
 
 def returned_id(headers: Headers) -> bytes:
-    """Returns the id of the message of an accepted return, or b"" if it has none. The id of a return is not
+    """Returns the id of the message of an accepted return, or b"" if the message has no id. The id of a return is not
     registered."""
     return next((value or b"" for name, value in split_redelivery(headers)[1] if name == ID), b"")
 

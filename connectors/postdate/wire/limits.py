@@ -1,4 +1,4 @@
-"""Bounds of what is read from and written to Kafka, each with its unit in its name and the reason for its value."""
+"""Bounds of the data that Postdate reads from Kafka and writes to Kafka, and of the tables that parsing remembers."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ Owns the files of a shard's directory. All of them are disposable: Kafka can reb
 Postdate, and uses no Kafka client and no clock. Modules and packages in import order; each may import those listed
 before it:
 
-    limits, errors  bounds; how calls fail, and what the caller does then
+    limits, errors  bounds; the errors, each with the caller's reaction
     keys, entry     the bytes of keys and values in the timer log
     options         the layout of an index, and the options of RocksDB
     timer_log/      the RocksDB of a shard: entries by due time, with their secondary indexes. Authoritative

@@ -50,7 +50,7 @@ class Spread(IntEnum):
     """The time will be chosen evenly once the fine ring knows the load around it (`EntryChanges.deferred`). Until then,
     the origin determines the time."""
     CHOSEN = 2
-    """The time was chosen evenly, in a tick with few entries in the wheel."""
+    """`EvenSpread` has chosen the time by the load."""
 
 
 class Window(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -1,13 +1,13 @@
-"""The errors of the timer index, by what the caller does next; a bare rocksdict `Exception` never leaves this package.
+"""The errors of the timer index, by the caller's reaction. A bare `Exception` of rocksdict never leaves this package.
 
 TimerIndexError
-├── StorageError        the operating system refused: close the index, and reopen it after a delay
+├── StorageError        the file system or RocksDB refused: close the index, and reopen it after a delay
 │   ├── DiskFull        the same: an open RocksDB may still refuse writes long after space is free again
 │   ├── Locked          another process owns the directory: wait, then take a fresh directory
 │   └── Unfinished      a seek met more tombstones than its bound allows: repeat it later
 ├── Corrupt             the bytes fail a check: move the directory aside and start empty
 ├── FormatMismatch      another version of the format: move the directory aside and start empty
-├── IdentityMismatch    belongs to another cluster, topic or partition: `.fields` names what differs
+├── IdentityMismatch    belongs to another cluster, topic or partition: `.fields` lists the differences
 ├── Closed              used after close: a defect of Postdate
 └── TornRead            a reader saw only unfinished updates of a wheel: read again later
 """

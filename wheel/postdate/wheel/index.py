@@ -193,7 +193,7 @@ class TimerIndex:
         pending.
 
         The time is a hint from the wheel; amortised O(1). If the wheel counts overdue entries, contradicts the timer
-        log or is being rebuilt, the time is the exact one from the timer log and costs at most one seek.
+        log or is being rebuilt, the exact time is read from the timer log, which costs at most one seek.
         """
         if self.ending_count:
             return 0
@@ -205,8 +205,8 @@ class TimerIndex:
         return first[2] if first[2] >= split_key(self._messages.at[:16])[0] else self._seek_due()
 
     def due_load(self, before_ms: int) -> ForecastLoad:
-        """Returns the load that is due up to the end of the tick of `before_ms`, according to the wheel. Callers use it
-        to size a transaction."""
+        """Returns the load of the entries that are due by the end of the tick of `before_ms`, according to the wheel.
+        Callers use it to size a transaction."""
         return forecast.due_load(self._wheel.rings, before_ms)
 
     def pending_by_horizon(self, now_ms: int) -> dict[str, int]:

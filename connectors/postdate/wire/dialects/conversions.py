@@ -54,12 +54,12 @@ def delay_s(value: bytes | None) -> bytes:
 
 
 def rfc3339(value: bytes | None) -> bytes:
-    """Converts a time in RFC 3339 with an offset or `Z`. Refuses digits alone, since their unit is unknown."""
+    """Converts a time in RFC 3339 with an offset or `Z`. Refuses a plain number, since its unit is unknown."""
     return _instant(time_text(value))
 
 
 def iso_utc(value: bytes | None) -> bytes:
-    """Converts a time in RFC 3339. A time without an offset is UTC. Refuses digits alone, since their unit is
+    """Converts a time in RFC 3339. A time without an offset is UTC. Refuses a plain number, since its unit is
     unknown."""
     text = time_text(value)
     return _instant(text if text.isdigit() or _OFFSET.search(text) else f"{text}Z")

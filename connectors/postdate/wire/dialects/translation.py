@@ -48,8 +48,9 @@ _RECORD_KEY: Final = "the record's key, which names the schedule,"
 class Vocabulary:
     """The dialects that a request topic accepts.
 
-    `marks`: the dialect of each mark. `bare_cancel`: the accepted dialect in which a null value alone cancels, or None.
-    `default_target`: the target of a request that names no target; if it is "", such a request is refused.
+    `marks`: the dialect of each mark. `bare_cancel`: the accepted dialect in which a null value cancels even without a
+    mark, or None. `default_target`: the target of a request that names no target; if it is "", such a request is
+    refused.
     """
 
     marks: dict[str, Dialect]

@@ -123,8 +123,8 @@ class RequestRules:
         return _remember(self.targets, text, target)
 
     def parse_delay_ms(self, text: bytes | None) -> int:
-        """Returns the duration in a header's value in milliseconds. Raises ValueError if it is not a duration. Cost:
-        O(1) for a text seen lately."""
+        """Returns the duration in a header's value in milliseconds. Raises ValueError if the value is not a duration.
+        Cost: O(1) for a text seen lately."""
         delay_ms = plain_ms(text)
         if delay_ms < 0:
             delay_ms = self.delays_ms.get(text, -1)

@@ -21,7 +21,7 @@ count. A row takes about 30 bytes of disk and no memory. One process adds at mos
 hour, and at most DELIVERED_HOURS_MAX hours are kept. An id beyond these bounds is not remembered, so a repeated request
 with this id is delivered.
 
-Thread rule: that of the timer log.
+Thread rule: the thread that owns the index uses it.
 """
 
 from __future__ import annotations

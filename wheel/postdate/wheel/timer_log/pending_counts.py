@@ -10,7 +10,7 @@ hold the mark at the first offset put into it. So the timer log checks which req
 raises the lower bound (`raised`).
 
 The rows change in the same WriteBatch as the entries. `changed` is pure except for the cache. The timer log calls
-`keep` after the write has succeeded. Thread rule: that of the timer log.
+`keep` after the write has succeeded. Thread rule: the thread that owns the index uses it.
 """
 
 from __future__ import annotations

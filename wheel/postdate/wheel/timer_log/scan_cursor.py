@@ -5,7 +5,7 @@ front, so scans become slow. The cursor is a key below which no key is present. 
 key, or if entries at the beginning of a scan's result end. It falls if an entry is put below it.
 
 Invariants: no present key is smaller than `at`. If `_found` is not empty, it has all present keys from `at` up to its
-last key, in ascending order. Thread rule: that of the timer log.
+last key, in ascending order. Thread rule: the thread that owns the index uses it.
 """
 
 from __future__ import annotations

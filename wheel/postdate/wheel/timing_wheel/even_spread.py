@@ -17,7 +17,7 @@ the write. The rings are a hint: wrong counts make the load less even, but a cho
 
 Cost: O(ticks of the section) for the first message of a section: 3 us for 600 ticks, 20 us for the maximum of 18,000.
 About 1 us for a message with the same section as the previous message.
-Thread rule: that of the timer index.
+Thread rule: the thread that owns the index uses it.
 """
 
 from __future__ import annotations

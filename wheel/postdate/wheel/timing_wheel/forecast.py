@@ -82,8 +82,8 @@ def load_ahead(rings: Rings, from_ms: int, step_ms: int, steps: int) -> list[int
 
 
 def due_load(rings: Rings, before_ms: int) -> ForecastLoad:
-    """Returns the load that is due up to the end of the tick of `before_ms`, without parked entries. Callers use it to
-    size a transaction. O(ticks since the start of the window)."""
+    """Returns the load of the entries that are due by the end of the tick of `before_ms`, without parked entries and
+    without hours that are not loaded. Callers use it to size a transaction. O(ticks since the start of the window)."""
     geometry = rings.geometry
     end = max(rings.window, min(rings.ticks_end, before_ms // geometry.tick_ms + 1))
     count, size_bytes = rings.fine.sums_of(rings.window, end)

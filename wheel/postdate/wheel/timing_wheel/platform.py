@@ -36,9 +36,9 @@ class Platform(Protocol):
 
 
 def return_free_memory() -> None:
-    """Returns free memory that the C library keeps to the operating system. Does nothing without glibc.
+    """Makes the C library release its free memory to the operating system. Does nothing without glibc.
 
-    Flushed memtables and compactions of RocksDB leave such memory. Takes some milliseconds and releases the GIL.
+    Such memory remains after flushes and compactions of RocksDB. Takes some milliseconds and releases the GIL.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

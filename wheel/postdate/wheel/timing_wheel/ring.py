@@ -16,7 +16,7 @@ Cost: `add` and `remove` O(k log k) for k entries, about 0.1 us an entry in batc
 `first_held` O(slots passed), amortised O(1) for a caller that starts where its last search stopped; `empty_slots` O(n).
 
 Source of the idea: Varghese and Lauck, "Hashed and hierarchical timing wheels" (1987); TimingWheel.java in Kafka.
-Thread rule: that of the owner of the buffer.
+Thread rule: only the owner of the buffer uses it.
 """
 
 from __future__ import annotations

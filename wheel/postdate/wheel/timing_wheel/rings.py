@@ -10,7 +10,7 @@ An entry (due, offset) is counted in exactly one place. Its key and three bounds
 
 `window` is the first tick of the fine ring. `cursor` is the key below which entries were loaded into the fine ring.
 `limit` is the first hour that the hour ring does not hold. While the wheel is being built, only keys below `built` are
-counted; `built` also only grows. Only `reset` sets all of them to other values.
+counted; `built` also only grows. Only `reset` may lower these bounds.
 
 Invariants: window <= tick of cursor; cursor <= the end of the fine ring; the hour ring holds the hours [hour of cursor,
 limit). When the window passes a tick, the sums of its slot move to overdue. When the window passes an hour that was not
@@ -72,7 +72,8 @@ class Rings:
     buffer."""
 
     def __init__(self, geometry: Geometry, buffer: memoryview) -> None:
-        """Reads the content of the buffer. REQUIRES: its length is that of the geometry."""
+        """Reads the content of the buffer. REQUIRES: the buffer has the size of a file of this
+        geometry."""
         self.geometry = geometry
         self._buffer = buffer
         fine = np.frombuffer(buffer, dtype=SLOT, count=geometry.fine_slots, offset=HEADER_SIZE_BYTES)
@@ -219,8 +220,8 @@ class Rings:
     # ---- time
 
     def advance(self, now_ms: int) -> bool:
-        """Moves the window to the present tick. Moves `cursor` first if the present hour is not loaded. Returns True if
-        the window moved."""
+        """Moves the window to the present tick, but not beyond `cursor`. First moves `cursor` past all earlier hours
+        that were not loaded completely. Returns True if the window moved."""
         geometry = self.geometry
         target = now_ms // geometry.tick_ms
         if target <= self.window:

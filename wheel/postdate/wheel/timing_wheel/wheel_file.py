@@ -1,8 +1,8 @@
-"""The memory-mapped file of a wheel: when it is valid, and how an update becomes visible.
+"""The memory-mapped file of a wheel: the conditions under which it is valid, and the steps of an update.
 
-An update: the sequence becomes odd; rings, counters and the older copy of the stamp change; the sequence becomes even.
-A reader that sees an odd or a changed sequence reads again. After a crash during an update, the next owner sees an odd
-sequence, or a stamp of another state of the timer log, and rebuilds.
+In an update, the sequence becomes odd; rings, counters and the older copy of the stamp change; the sequence becomes
+even. A reader that sees an odd or a changed sequence reads again. After a crash during an update, the next owner sees
+an odd sequence, or the stamp of another state of the timer log, and rebuilds the wheel.
 
 A file is valid at open if all of these conditions hold:
 

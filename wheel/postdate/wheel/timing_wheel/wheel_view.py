@@ -63,7 +63,7 @@ class WheelSnapshot:
         return next_due_ms(self._rings)
 
     def due(self, now_ms: int) -> ForecastLoad:
-        """Returns the load that is due up to the end of the tick of `now_ms`."""
+        """Returns the load of the entries that are due by the end of the tick of `now_ms`."""
         return due_load(self._rings, now_ms)
 
     def pending_by_horizon(self, now_ms: int) -> dict[str, int]:
