@@ -1,4 +1,4 @@
-"""The errors of building a request.
+"""The errors that building a request raises.
 
     ValueError
     `-- RequestInvalid    Postdate would refuse the request: correct the call, nothing was built

@@ -23,8 +23,8 @@ class RequestRecord:
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     partition: int | None
-    """The partition to produce to: that of the id, the origin or the key of the request. None lets the producer
-    choose."""
+    """The partition to produce to: that of the id, the origin or the key, or the one on which a bulk control acts. None
+    lets the producer choose."""
 
     def keys(self) -> tuple[str, ...]:
         """Returns the names of the arguments in `**record`."""

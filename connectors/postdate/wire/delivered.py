@@ -69,8 +69,8 @@ def dead_letter_headers(original: Headers, reason: str, detail: str, origin: byt
 
 def record_size_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
     """Returns an upper bound of the size of an uncompressed batch that contains only this record. Callers compare it
-    with a topic's `max.message.bytes`. It exceeds the exact size by at most 29 bytes plus 8 bytes for each header.
-    Cost: O(headers)."""
+    with a topic's `max.message.bytes`. The bound exceeds the exact size by at most 29 bytes plus 8 bytes for each
+    header. Cost: O(headers)."""
     size_bytes = _BATCH_BYTES + _RECORD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
     for name, content in headers:
         name_bytes = len(name) if name.isascii() else len(name.encode("utf-8", "surrogatepass"))

@@ -340,8 +340,8 @@ class DispatchRecord(msgspec.Struct, kw_only=True):
     policies: list[PolicyRow] | msgspec.UnsetType = msgspec.UNSET
     """The named retry policies that requests from the low-water mark on need; unset if there are none."""
     ingested: int | msgspec.UnsetType = msgspec.UNSET
-    """The highest `next_request` of all records so far; unset if it does not exceed `next_request`. It exceeds it while
-    an owner with an older disk reads requests again that an earlier owner has ingested."""
+    """The highest `next_request` of all records so far; unset if `next_request` of this record is as high. It is set
+    while an owner with an older disk reads requests again that an earlier owner has ingested."""
 
     tz: str | msgspec.UnsetType = msgspec.UNSET
     """Only in an owner record, from `format_version` 3 on: the version of the time zones with which this owner computes

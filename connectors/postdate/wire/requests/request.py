@@ -79,8 +79,8 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     """The effect if a message with this id is already pending: True keeps that message and ends this request, False
     replaces the message."""
     drops: bool = False
-    """True if this request ends without a delivery if a message with this id was delivered within the remembered
-    window."""
+    """The effect if a message with this id was delivered within the remembered window: True ends this request without a
+    delivery."""
     latest_ms: int = 0
     """The message is due at most this long after the first request of its series; 0 without a limit."""
     selection: Selection | None = None
