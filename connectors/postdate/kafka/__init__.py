@@ -1,6 +1,7 @@
-"""Postdate's clients of Kafka. Only this package, `postdate.tools.dev_broker.readiness` and
-`postdate.tools.bench.baselines` import confluent_kafka. `readiness` probes a broker that is starting, and retries after
-every error; the baselines are the programs with which the benchmark compares Postdate.
+"""Postdate's clients of Kafka. Of Postdate's modules, only those of this package,
+`postdate.tools.dev_broker.readiness` and `postdate.tools.bench.baselines` import confluent_kafka. `readiness` probes a
+broker that is starting, and retries after every error of the library. The baselines are the programs with which the
+benchmark compares Postdate.
 
 The package imports nothing else of Postdate. Modules and packages in import order; each may import those listed
 before it:

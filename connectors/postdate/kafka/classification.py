@@ -1,7 +1,8 @@
 """Maps the errors of confluent_kafka to the tree of `errors`, by what the caller does next.
 
-The flags are checked in this order: fatal, "the transaction must be aborted", retriable. The code of an error without a
-flag decides. Callable from any thread; only `result_of` waits.
+A code of `FENCED_CODES` always means `Fenced`. For any other error, the flags are checked in this order: fatal, "the
+transaction must be aborted", retriable. If no flag is set, the code decides. Callable from any thread; only `result_of`
+waits.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ OUT_OF_RANGE_CODES = frozenset(
     {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION}
 )
 
-#: The record or its target is at fault: another attempt would fail, too.
+#: The record or its target is at fault, not the producer. `is_final` recognizes the codes with which every further
+#: attempt fails.
 RECORD_CODES = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -77,14 +79,14 @@ RECORD_CODES = frozenset(
     }
 )
 
-#: The client has dropped a record before the broker's decision, because another error failed the transaction.
+#: The client dropped the record before the broker decided on it, because another error failed the transaction.
 PURGED_CODES = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
 #: A commit fails with this error if records failed in the client; *measured*: only the delivery reports of these
 #: records have the reason. If the broker refused records, the commit fails with the broker's reason.
 LOST_RECORD_CODES = frozenset({KafkaError._INCONSISTENT})
 
-#: No broker answers. After one of these errors, a producer also distrusts its last transaction.
+#: No broker answers. If a producer reports one of these errors during a transaction, `settle` returns False afterwards.
 TRANSPORT_CODES = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN})
 
 #: Other transient errors.
@@ -163,16 +165,16 @@ _BLAME = {
 
 
 def blame(fault: KafkaFault) -> Blame:
-    """Returns the cause of a rejected record, or REFUSED if only the record can be at fault."""
+    """Returns the cause of a rejected record, or REFUSED if the code of the fault names no other cause."""
     if fault.code in AUTHORIZATION_CODES:
         return Blame.UNAUTHORIZED
     return _BLAME.get(fault.code, Blame.REFUSED)
 
 
-#: Every attempt to produce a record is refused with one of these codes until an operator changes the topic: the record
-#: fails a broker's validation (a schema, the key of a compacted topic), or is too large. A refused timestamp is not
-#: final, since it depends on the clocks of the brokers. Neither is a broken checksum, nor a refusal by a policy or a
-#: format of the cluster, which may depend on the broker.
+#: A record that was refused with one of these codes is refused at every attempt until an operator changes the topic:
+#: the record fails a broker's validation (a schema, the key of a compacted topic), or is too large. The refusal of a
+#: timestamp is not final, since it depends on the brokers' clocks. A checksum error, a policy violation and an
+#: unsupported message format are not final, since they may depend on the broker.
 _FINAL_CODES = frozenset(
     {KafkaError.INVALID_RECORD, KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE},
 )

@@ -24,7 +24,7 @@ from postdate.kafka.settings import KafkaSettings
 
 
 class ConfluentKafka:
-    """Kafka over confluent_kafka. Threads may share it; each client that it creates belongs to one thread.
+    """Kafka over confluent_kafka. Threads may share it and its admin clients; every other client belongs to one thread.
 
     Creating a client raises SettingRefused if librdkafka does not know a property or refuses its value.
     """

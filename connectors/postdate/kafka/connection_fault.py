@@ -2,9 +2,10 @@
 addresses that use TLS although the clients are configured without it, or the reverse.
 
 An admin client that waits for an answer reports such errors only to a caller that polls it. So a separate client
-collects them for some seconds. The errors of librdkafka do not prove a wrong protocol: a listener of the other protocol
-closes the connection, and so does a proxy whose broker is down. So the module then queries each address in the other
-protocol, with a TLS ClientHello or a Kafka ApiVersions request. Neither carries a credential.
+collects them for some seconds. The errors of librdkafka do not prove that one side uses TLS and the other does not: a
+listener with the other protocol closes the connection, and so does a proxy whose broker is down. So the module then
+queries each address in the other protocol, with a TLS ClientHello or a Kafka ApiVersions request. Neither carries a
+credential.
 
 Thread rule: nothing is shared; callable from any thread.
 """
@@ -47,9 +48,9 @@ may be down."""
 
 
 def connection_fault(settings: KafkaSettings, over: Callable[[], bool]) -> KafkaFault | None:
-    """Returns the reason why no broker can be reached: NotAuthorized if a broker refused the credentials or the TLS
-    handshake, or uses the other protocol, which only an operator can correct; otherwise Unreachable. Returns None if
-    the library reports no such error for some seconds, or once `over` returns True."""
+    """Returns the reason why no broker can be reached. It is NotAuthorized if only an operator can correct it: a broker
+    refused the credentials or the TLS handshake, or every bootstrap address answers in the other protocol. Otherwise it
+    is Unreachable. Returns None if the library reports no such error for some seconds, or once `over` returns True."""
     errors: dict[int, str] = {}
 
     def on_error(error: KafkaError) -> None:
@@ -92,8 +93,8 @@ _API_VERSIONS: Final = struct.pack(">ihh4sh", 10, 18, 0, _CORRELATION, -1)
 
 
 def protocol_mismatch(conf: ClientConf) -> str:
-    """Returns a message for the user if every bootstrap address of `conf` answers in the other protocol. Returns ""
-    otherwise, even if only one address does not answer."""
+    """Returns a message for the user if every bootstrap address of `conf` answers in the other protocol: with TLS if
+    `conf` has none, or without TLS. Returns "" if a single address does not."""
     protocol = str(conf.get("security.protocol", "PLAINTEXT")).upper()
     is_tls = protocol.endswith("SSL")
     addresses = [address.strip() for address in str(conf["bootstrap.servers"]).split(",")]

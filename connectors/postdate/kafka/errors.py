@@ -3,10 +3,10 @@
 No exception of the client library leaves this package. Every error that it raises or reports becomes one of these::
 
     KafkaFault                 .code (librdkafka's number), .retriable
-      SettingRefused           a client property that would break the protocol, or does not exist: correct it, restart
+      SettingRefused           a wrong client property, or a change that the cluster refuses: correct the setting
         UnsupportedByBroker    ... because the brokers are too old for it
       NotAuthorized            credentials, TLS or ACLs: an operator must change something
-      Fenced                   another producer holds the transactional id: stop acting, read the log before a new init
+      Fenced                   another client has the transactional id or static name: stop, read the log before init
       FatalClient              this client instance is unusable: destroy it and create a new one
         NameInUse              ... because another member has its static name: join again once that member has left
         OtherProtocol          ... because members use the classic protocol: join again once they have left
@@ -36,7 +36,8 @@ class KafkaFault(Exception):
 
 
 class SettingRefused(KafkaFault):
-    """A client property is unknown, malformed, or would break the protocol. The message names it and the reason."""
+    """A client property is unknown, malformed, or would break the protocol, or the cluster refuses a requested change.
+    The message names the setting and the reason."""
 
 
 class UnsupportedByBroker(SettingRefused):
@@ -48,7 +49,8 @@ class NotAuthorized(KafkaFault):
 
 
 class Fenced(KafkaFault):
-    """A newer producer has taken this transactional id: this one cannot commit any more."""
+    """A newer client has taken this transactional id, or the name of this static member. A fenced producer cannot
+    commit any more."""
 
 
 class FatalClient(KafkaFault):
@@ -74,7 +76,8 @@ class AbortRequired(KafkaFault):
 class RecordRejected(AbortRequired):
     """One record cannot be produced to its target: topic or partition unknown, record too large, invalid, or forbidden.
 
-    Raised by `produce`, or found in a delivery report. In the second case, the transaction must be aborted.
+    If `produce` raises it, the transaction is still sound. If a delivery report contains it, or `commit` raises it, the
+    transaction must be aborted. `Admin` raises it for a partition that does not exist.
     """
 
 
@@ -83,7 +86,7 @@ class OffsetOutOfRange(KafkaFault):
 
 
 class Unreachable(KafkaFault):
-    """No answer from the cluster within the time allowed."""
+    """The cluster did not answer in time, or its error has no more precise class and leaves the client usable."""
 
     retriable = True
 

@@ -5,10 +5,11 @@ in `tests/contract`, so that results of the simulation hold for Kafka.
 
 Rules for every method, unless its docstring states another:
 
-- It raises only `errors.KafkaFault`. The caller reacts to the class of the fault, never to its code.
+- It raises only `errors.KafkaFault`. The caller reacts to the class of the fault; only `classification` gives its code
+  a meaning.
 - A `timeout_s` is how long the call may block; methods without a `timeout_s` do not wait for the network.
-- An instance belongs to one thread at a time. Only Admin may be shared by threads.
-- Callbacks run on the calling thread, inside `poll`, `settle`, `flush`, `commit` and `abort`.
+- An instance belongs to one thread at a time. Only Kafka and Admin may be shared by threads.
+- Callbacks run on the calling thread, inside a call of the client.
 - Waiting for the network releases the GIL.
 
 Source of the idea, a documented contract that one suite tests against the fake and the real implementation:
@@ -45,7 +46,7 @@ class Partition(NamedTuple):
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """One committed record of the log.
+    """One record of a log.
 
     `timestamp_ms` is -1 if the record has none. `log_append` is True if the broker's clock set it. `headers` is an
     empty list if the record has none, and None if the client cannot read them (a name that is not UTF-8).
@@ -60,7 +61,9 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 class Isolation(Enum):
-    """The end of a log: of all appended records (high watermark), or of the decided ones (last stable offset)."""
+    """Which records a reader gets, and which offset counts as the end of a log. READ_UNCOMMITTED: all appended records,
+    up to the high watermark. READ_COMMITTED: no records of aborted or open transactions, up to the last stable offset.
+    """
 
     READ_UNCOMMITTED = "read_uncommitted"
     READ_COMMITTED = "read_committed"
@@ -117,8 +120,9 @@ class GroupMember(NamedTuple):
 
 
 class GroupListener(Protocol):
-    """Receives rebalances. The consumer calls it inside `GroupConsumer.poll` or `close`, on that thread, and never with
-    an empty sequence. Its methods must return soon (well below the poll interval, 5 min) and must not raise."""
+    """Receives rebalances. The consumer calls it inside `GroupConsumer.poll` or `close`, on the calling thread, and
+    never with an empty sequence. Its methods must return soon (well below the poll interval, 5 min) and must not
+    raise."""
 
     def assigned(self, parts: Sequence[Partition]) -> None:
         """Takes additional partitions. They are paused and silent until `start` is called for each."""
@@ -127,14 +131,14 @@ class GroupListener(Protocol):
         """Releases partitions, which this member still holds until the call returns: the last chance to commit."""
 
     def lost(self, parts: Sequence[Partition]) -> None:
-        """Stops work on partitions that this member has lost. Another member may already hold them, so it must not wait
-        for anything."""
+        """Stops work on partitions that this member has lost. Another member may already hold them, so this method must
+        not wait for anything."""
 
 
 class GroupConsumer(Protocol):
     """A member of a consumer group on the request topics: read_committed, cooperative, without automatic commits.
 
-    All methods belong to the poll thread.
+    All methods belong to the poll thread, except `confirm`.
     """
 
     def subscribe(self, topics: Sequence[str], listener: GroupListener) -> None:
@@ -144,12 +148,12 @@ class GroupConsumer(Protocol):
         """Serves callbacks, and returns up to `records_max` records, grouped by partition, each group with rising
         offsets (gaps are markers, aborted or compacted records).
 
-        Blocks until a record arrives or `timeout_s` has passed; an empty list is no error. Never returns a record of a
+        Waits for at most `timeout_s` for the first record; an empty list is no error. Never returns a record of a
         paused partition, nor one before the offset given to the last `start`. Partition errors are not raised here:
         `errors` returns them. Raises FatalClient, Fenced if another client replaced this static member, NameInUse if
-        another member has its static name, OtherProtocol, NotAuthorized, and UnsupportedByBroker, even if another call
-        or a callback met the error. From then on the client holds nothing, every poll raises, and the listener is not
-        called: the caller closes it and creates a new one.
+        another member has its static name, OtherProtocol, NotAuthorized, or UnsupportedByBroker, even if another call
+        or a callback got the error. After this, the client holds no partitions, every poll raises, and the listener is
+        not called: the caller closes the client and creates a new one.
         """
 
     def errors(self) -> list[tuple[Partition | None, KafkaFault]]:
@@ -175,13 +179,13 @@ class GroupConsumer(Protocol):
 
     def commit_note(self, part: Partition, offset: int, note: str) -> None:
         """Stores `note` and this offset in the group for an assigned partition: after the call, every later owner reads
-        it. Blocks while the client retries. Raises Fenced or another KafkaFault if this member has lost the partition,
-        or the coordinator does not answer: the note is then perhaps not stored."""
+        the note. Blocks while the client retries. Raises Fenced or another KafkaFault if this member has lost the
+        partition, or the coordinator does not answer: the note may then be stored or not."""
 
     def leave(self) -> None:
         """Gives all partitions back during the next polls, and leaves the group. With the group protocol `classic`,
-        a static member leaves for good. With the group protocol `consumer`, other members get its partitions when its
-        session has timed out."""
+        this is also true of a static member. With the group protocol `consumer`, other members get the partitions of a
+        static member when its session has timed out."""
 
     def committed(self, parts: Sequence[Partition], timeout_s: float) -> dict[Partition, int | None]:
         """Returns the group's committed offset of each partition, or None for a partition without one. Blocks. Raises
@@ -189,7 +193,8 @@ class GroupConsumer(Protocol):
 
     def positions(self, parts: Sequence[Partition]) -> dict[Partition, int]:
         """Returns for each partition the offset of the next record that `poll` may return, past markers and aborted
-        records. Omits partitions that are not assigned, and those of which nothing was fetched yet. Does not wait."""
+        records. Omits partitions that are not assigned, or whose last `start` has not taken effect, or from which
+        nothing was fetched yet. Does not wait."""
 
     def confirm(self, parts: Sequence[Partition], timeout_s: float) -> frozenset[Partition]:
         """Returns the partitions of `parts` that this member holds according to the coordinator, by one request.
@@ -198,7 +203,7 @@ class GroupConsumer(Protocol):
         the only method that may run on another thread while the poll thread runs."""
 
     def assignment(self) -> frozenset[Partition]:
-        """Returns the present assignment of this member, according to the library."""
+        """Returns the current assignment of this member, according to the library."""
 
     def member_id(self) -> str:
         """Returns the id that the coordinator gave this member, or "" before the first join."""
@@ -218,8 +223,9 @@ class LogReader(Protocol):
 
     def read(self, records_max: int, timeout_s: float) -> list[Record]:
         """Returns up to `records_max` records in offset order. Blocks until at least one record is there or `timeout_s`
-        has passed. An empty list only means that nothing arrived in time: compare `position` with the wanted end. If
-        the partition's leader freezes, reading continues within 30 s of the election of another leader.
+        has passed; a read without records may then query the topic, for at most `timeout_s` again. An empty list only
+        means that nothing arrived in time: compare `position` with the wanted end. If the partition's leader freezes,
+        reading continues within 30 s of the election of another leader.
 
         Raises OffsetOutOfRange if the position is not in the log (there is no automatic reset), Unreachable only if the
         client has given up, NotAuthorized, FatalClient.
@@ -228,8 +234,7 @@ class LogReader(Protocol):
     def position(self) -> int:
         """Returns the offset of the next record that `read` may return: every record below it has been returned, or
         does not exist for this isolation level. Passes transaction markers and aborted records, even at the end of the
-        log. With READ_COMMITTED it stops at the first record of another producer's open transaction. Moves only inside
-        `read`."""
+        log. With READ_COMMITTED it stops at the first record of an open transaction. Moves only inside `read`."""
 
     def close(self) -> None:
         """Frees the client. A second call does nothing."""
@@ -243,16 +248,16 @@ class TransactionalProducer(Protocol):
 
     def init(self, timeout_s: float, topic: str = "") -> None:
         """Fences every older producer with this id, and ends its open transaction: after the call, that transaction is
-        committed or aborted. `topic`: an existing topic. The call is faster with it, since the client first learns its
-        brokers. Repeats retriable failures until `timeout_s` has passed. Raises Retriable or Unreachable (call again on
-        the same instance), NotAuthorized, Fenced, FatalClient."""
+        committed or aborted. `topic`: an existing topic. The call is faster with it, since the client first learns the
+        addresses of the brokers. Repeats retriable failures until `timeout_s` has passed. Raises Retriable or
+        Unreachable (call again on the same instance), NotAuthorized, Fenced, FatalClient."""
 
     def begin(self, created_ms: int = 0) -> None:
         """Opens a transaction locally, without waiting. Raises Fenced, FatalClient.
 
         `created_ms`: the CreateTime of its records, epoch ms; with 0, each record gets the time of the local clock.
-        Brokers refuse records whose timestamp is more than `message.timestamp.after.max.ms` ahead of them, an hour
-        since Kafka 4.
+        Brokers refuse records whose timestamp is more than `message.timestamp.after.max.ms` ahead of their clock; since
+        Kafka 4, the default is one hour.
         """
 
     def produce(
@@ -265,13 +270,13 @@ class TransactionalProducer(Protocol):
         on_delivery: OnDelivery | None = None,
     ) -> None:
         """Hands one record to the client, for a topic that is writable. *Measured*: a topic that ACLs forbid fails the
-        whole transaction, no report names it, and `abort` may end in FatalClient. Partition -1 is murmur2 of the key as
-        in Java, and any partition for a null key.
+        whole transaction, no report names it, and `abort` may end in FatalClient. With partition -1, the client chooses
+        the partition by the murmur2 hash of the key, as the Java client does, or any partition if the key is None.
 
         Does not wait for the network, unless the client's queue is full: then it serves callbacks and waits, at most
-        for the message time-out. Raises RecordRejected if the record can be refused at once (too large, no such
-        partition), Retriable if the queue stays full, Fenced, FatalClient. A later failure appears in `on_delivery`, if
-        given, and in `commit`.
+        for one second longer than the message time-out. Raises RecordRejected if the record can be refused at once (too
+        large, no such partition), Retriable if the queue stays full, AbortRequired if the transaction has already
+        failed, Fenced, FatalClient. A later failure appears in `on_delivery`, if given, and in `commit`.
         """
 
     def flush(self, timeout_s: float) -> int:
@@ -308,8 +313,8 @@ class TransactionalProducer(Protocol):
         """
 
     def destroy(self) -> None:
-        """Drops the client without waiting for records in flight. An open transaction waits for the next `init` or for
-        the transaction time-out. A second call does nothing."""
+        """Drops the client without waiting for records in flight. An open transaction stays open until the next `init`
+        or the transaction time-out. A second call does nothing."""
 
 
 class PlainProducer(Protocol):
@@ -336,8 +341,8 @@ class PlainProducer(Protocol):
 class Admin(Protocol):
     """Queries and changes of the cluster. Threads may share it.
 
-    Every method waits for the cluster, bounded by `admin_timeout_s` of the settings, and may raise Retriable,
-    Unreachable, NotAuthorized.
+    Every method except `look_up` and `close` waits for the cluster. `admin_timeout_s` of the settings limits each
+    request, and a call may send several. Each method may raise Retriable, Unreachable, NotAuthorized.
     """
 
     def cluster_id(self) -> str:
@@ -363,12 +368,13 @@ class Admin(Protocol):
 
         A topic that these credentials may not describe is `TopicInfo(name, "", {}, {}, writable=False)`, even if it
         does not exist: the broker does not distinguish the two. If only the settings of a topic are hidden, its
-        `config` is empty. Neither case affects the other topics. Raises NotAuthorized for the credentials as a whole.
+        `config` is empty. Neither case affects the other topics. Raises NotAuthorized if the cluster refuses the
+        credentials themselves.
         """
 
     def look_up(self, topics: Iterable[str], config: Iterable[str] = ()) -> Callable[[float], LookedUp]:
-        """Requests the same as `describe`. The returned function waits for the answer for a number of seconds, and
-        raises as `describe`."""
+        """Requests the same as `describe`. The returned function waits for the answer for at most the given number of
+        seconds, and returns None if it has not arrived. It raises as `describe`."""
 
     def topic_rights(self, topics: Iterable[str]) -> dict[str, frozenset[Operation]]:
         """Returns the operations that these credentials may perform on each existing topic: at most DESCRIBE_CONFIGS on
@@ -416,10 +422,10 @@ class Kafka(Protocol):
     """One cluster: creates the clients above. Threads may share it. Creating a client does not wait for the network."""
 
     def connection_fault(self, over: Callable[[], bool]) -> KafkaFault | None:
-        """Returns the reason why no broker can be reached: NotAuthorized if a broker refused the credentials or the TLS
-        handshake, or if either `security.protocol` or every bootstrap address uses TLS, but not both; otherwise
-        Unreachable. Returns None if no reason is known after some seconds, or once `over` returns True. Callable from
-        any thread."""
+        """Returns the reason why no broker can be reached. It is NotAuthorized if a broker refused the credentials or
+        the TLS handshake, or if every bootstrap address uses TLS and `security.protocol` does not, or the reverse.
+        Otherwise it is Unreachable. Returns None if no reason is known after some seconds, or once `over` returns True.
+        Callable from any thread."""
 
     def group_consumer(self, group_id: str, instance_id: str | None = None, address: str = "") -> GroupConsumer:
         """Returns a member that has not joined yet. `instance_id` makes it a static member. `address`, HOST:PORT,

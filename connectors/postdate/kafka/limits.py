@@ -50,16 +50,17 @@ GATHER_INTERVAL_S = 0.01
 #: after a restart of the broker.
 RECONNECT_BACKOFF_MS_MAX = 1_000
 
-#: Milliseconds between two refreshes of a consumer's leaders. With the library's 5 minutes, messages would be late
-#: after an election. A producer needs no refresh: it is replaced after a transaction whose end was slow or unknown.
+#: Milliseconds between two refreshes of a consumer's metadata, which names the leaders. With the library's default of 5
+#: minutes, messages would be late after an election. A producer needs no refresh: it is replaced after a transaction
+#: whose end was slow or unknown.
 METADATA_REFRESH_MS = 5_000
 
 #: Milliseconds: how long a consumer waits for the answer to a request before the library closes the connection. The
 #: library sends every metadata request to the broker that it used last (librdkafka 2.16,
 #: `rd_kafka_broker_weight_usable`); for a reader of one partition, that is the leader. If this broker freezes, it gets
-#: all metadata requests until its connection closes. With the library's minute, readers and members continued 51 to 60
-#: s after the election of another broker. With this value they continue within 10 s, after a metadata refresh and a new
-#: connection.
+#: all metadata requests until its connection closes. With the library's default of one minute, readers and members
+#: continued 51 to 60 s after the election of another leader. With this value they continue within 10 s, after a
+#: metadata refresh and a new connection.
 CONSUMER_ANSWER_MS_MAX = 10_000
 
 #: Bytes of one fetch: few enough to arrive within CONSUMER_ANSWER_MS_MAX over a slow line.
@@ -80,23 +81,24 @@ SUSPICIOUS_END_S = 0.35
 #: Seconds: how long a started partition may refuse its seek before it is assigned again.
 SEEK_TIMEOUT_S = 1.0
 
-#: Seconds: how long a partition may refuse to start before that is reported as an error, and the interval of later
-#: reports.
+#: Seconds: how long a partition may refuse its seek as too early before this is reported as an error, and the interval
+#: of later reports. Any other refusal is reported immediately.
 START_TIMEOUT_S = 30.0
 
 #: The number of errors that a group consumer keeps between two calls of `errors`; a broker that is down causes many.
 ERRORS_MAX = 1_000
 
-#: Seconds between two checks whether the file of a client's password has changed: few enough that the client has the
-#: new password before an operator revokes the old one.
+#: Seconds between two checks for a changed password file: short enough that the client has the new password before an
+#: operator revokes the old one.
 SECRET_CHECK_INTERVAL_S = 10.0
 
 #: Characters of the longest secret that is read from a file while a process runs.
 SECRET_CHARS_MAX = 1024 * 1024
 
-#: Seconds: how long a reader gets no records before it checks whether ACLs hide the topic.
+#: Seconds: the shortest interval between two checks by a reader whether ACLs hide its topic. Only a read that got no
+#: record makes the check.
 SILENCE_S = 3.0
 
-#: Seconds: how long a member of the group protocol consumer waits for the coordinator before that is reported, and the
-#: interval of later reports. A coordinator accepts a member within a second.
+#: Seconds: how long a member of the group protocol consumer waits for the coordinator before the delay is reported, and
+#: the interval of later reports. A coordinator normally accepts a member within a second.
 JOIN_TIMEOUT_S = 15.0

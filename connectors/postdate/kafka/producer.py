@@ -1,8 +1,9 @@
 """Producers: the transactional one of a shard, and a plain idempotent one for the command line.
 
-The behaviour of librdkafka shapes this module. A full queue raises BufferError: wait. A commit that is `retriable` is
-called again, and never followed by an abort. A transaction whose end was slow, or during which a connection broke,
-makes the producer unfit for the next one (see `settle` in the interface, and KAFKA-17754). One thread at a time.
+The behaviour of librdkafka shapes this module. If the queue is full, the library raises BufferError, and `produce`
+waits. A commit that fails with a `retriable` error is repeated, and never followed by an abort. After a transaction
+whose end was slow, or during which a connection broke, the producer must not begin another one (see `settle` in the
+interface, and KAFKA-17754). One thread at a time.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _QUEUE_WAIT_S = 0.05
 _REPORT_WAIT_S = 0.02
 #: Seconds: how long one request for metadata may take before a producer takes its transactional id.
 _MEET_S = 1.0
-#: Seconds: how long to wait before a retriable call is repeated; some of them return at once.
+#: Seconds: how long to wait before a retriable call is repeated, since some of these calls fail immediately.
 _RETRY_PAUSE_S = 0.02
 
 
@@ -168,8 +169,7 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
         if self._renewal is not None:
             self._renewal.follow()
         # Earlier reports belong to transactions that have ended. A new producer often reports a bootstrap address that
-        # does not answer. If this report were served later, it would make the producer unfit after its first
-        # transaction.
+        # does not answer. If this report were served later, `settle` would return False after the first transaction.
         self._serve_events()
         self._transport_failed = False
         self._end_took_s = 0.0
@@ -208,7 +208,7 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
     def abort(self) -> None:
         try:
             self._end(self._open().abort_transaction, "abort")
-        except AbortRequired as fault:  # librdkafka sets this flag for every unknown error of EndTxn, of an abort too
+        except AbortRequired as fault:  # librdkafka sets this flag for every unknown error of EndTxn, even for an abort
             raise UnknownOutcome(str(fault), fault.code) from fault
 
     def settle(self) -> bool:
@@ -225,8 +225,8 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
     def _end(self, call: Callable[[float], None], what: str) -> None:
         """Repeats the call until the outcome is known, or the transaction time-out has passed (then it is unknown).
 
-        The argument -1 lets the library use the rest of the transaction time-out. With a shorter wait, the client's
-        state would differ from the coordinator's.
+        The argument -1 lets the library use the rest of the transaction time-out. After a shorter wait, the client's
+        state could differ from the coordinator's.
         """
         started = time.monotonic()
         try:

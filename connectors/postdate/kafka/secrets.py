@@ -1,11 +1,11 @@
-"""Secrets in client properties: never printed, and read again if their file changes.
+"""Secrets in client properties: masked when they are formatted, and read again if their file changes.
 
-A new password in the file reaches every client: a new client reads the file, and a running one checks it periodically
-and passes it to the library, which uses it for the next authentication. The library accepts new values in a running
-client only for user and password of SASL (PLAIN, SCRAM). Keys, certificates and client secrets are read when a client
-is created.
+A new client reads the password from its file. A running client, unless it is a plain producer, checks the file
+periodically and passes a new password to the library, which uses it for the next authentication. In a running client,
+the library accepts new values only for the user and the password of SASL (PLAIN, SCRAM). Keys, certificates and client
+secrets are read only when a client is created.
 
-Thread rule: a `Secret` is a plain value; a `Renewal` belongs to the thread of its client.
+Thread rule: a `Secret` is a plain value; a `Renewal` runs on the threads that use its client.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ MASK: Final = "***"
 
 
 class Secret(str):
-    """A text for the client library that is never printed: its repr and its formatted form are `***`."""
+    """A text for the client library. Its repr and its form in an f-string are `***`. `str()` and `%s` still yield the
+    text."""
 
     __slots__ = ()
 
@@ -35,8 +36,8 @@ class Secret(str):
 
 
 class SecretFile(Secret):
-    """A secret from a file: the content at the time when the configuration was read, the path of the file, and the
-    content that `read` has found last. Any thread may read it."""
+    """A secret from a file. As a text, it is the content from the time when the configuration was read. It also has the
+    path of the file and the content that `read` found last. Any thread may read it."""
 
     path: Path
     _latest: str

@@ -193,7 +193,8 @@ def refuse(section: str, name: str, value: object, group_protocol: GroupProtocol
     """Raises SettingRefused if only Postdate may set the property, if the protocol does not allow its value, or if the
     property does not exist in the group protocol.
 
-    Pure, for use while a configuration is read. Only creating a client shows whether librdkafka knows the property.
+    Pure, for use while a configuration is read. Does not check whether librdkafka knows the property: creating a client
+    does.
     """
     reason = _OURS.get(name)
     if reason is not None:

@@ -14,15 +14,15 @@ from postdate.kafka import limits
 
 
 class BrokerStatistics(NamedTuple):
-    """One connection. `round_trip_ms`: the 99th percentile of the last interval, or -1 without requests."""
+    """One connection. `round_trip_ms`: the 99th percentile of the last interval, or -1 if it had no requests."""
 
     name: str
     is_up: bool
     round_trip_ms: float
     timeouts: int
-    """Requests that were not answered in time, since the client was made."""
+    """Requests since the creation of the client that were not answered in time."""
     disconnects: int
-    """Connections that ended since the client was made; brokers close idle ones, too."""
+    """Connections that ended since the creation of the client, including idle connections that brokers closed."""
 
 
 class _Window(msgspec.Struct):
@@ -51,8 +51,8 @@ _ROLE = "logical"
 
 
 def decode_statistics(text: str) -> tuple[BrokerStatistics, ...]:
-    """Returns the connections to brokers of the cluster, by name, without the connections to bootstrap addresses and
-    without idle duplicates.
+    """Returns the connections whose broker id is known, sorted by name. Connections to bootstrap addresses have no
+    broker id.
 
     Raises msgspec.MsgspecError if the library does not write what it documents.
     """

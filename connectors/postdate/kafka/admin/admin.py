@@ -1,8 +1,8 @@
 """Queries and changes of the cluster. Thread-safe, as the library's admin client is.
 
-Each method sends one request and waits for the library's futures. Requests to the coordinator of a group use other
-clients: see groups.py. A client with a fatal error is dropped, and the next request creates a new one; the caller gets
-a transient error.
+Each method sends its requests and waits for the library's futures. Requests to the coordinator of a group use other
+clients: see groups.py. After a fatal error or an unanswered request, the client is dropped, and the next request
+creates a new one. The caller gets a transient error.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class ConfluentAdmin:
         rights: dict[str, frozenset[Operation]] = {}
         described = self._described(topics)
         hidden = [name for name, each in described.items() if each is None]
-        readable = self._topic_configs(hidden, frozenset())  # this ACL does not allow describing the topic
+        readable = self._topic_configs(hidden, frozenset())  # DescribeConfigs may be allowed without Describe
         for name, each in described.items():
             if each is not None:
                 rights[name] = operations_of(each.authorized_operations)
@@ -247,8 +247,8 @@ class ConfluentAdmin:
         return topic_configs(ask_configs(self._open(), topics, self._timeout_s), wanted, self._timeout_s)
 
     def _wait_for(self, partitions: Mapping[str, int]) -> None:
-        """Waits until each topic has that many partitions with leaders. After the answer of the controller, the brokers
-        still need some time."""
+        """Waits until each topic has that many partitions with leaders, since the brokers learn of a change only some
+        time after the controller's answer. Raises Retriable after the time-out."""
         deadline = time.monotonic() + self._timeout_s
         missing = dict(partitions)
         while missing:
@@ -261,15 +261,16 @@ class ConfluentAdmin:
                 time.sleep(_RETRY_INTERVAL_S)
 
     def _answer(self, future: Future[Any], doing: str, absent: int | None = None) -> Any:
-        """Waits as `result_of` does. The library times out first, so that its error names the cause."""
+        """Waits as `result_of` does, for a second longer than the library, whose error names the cause."""
         with self._replacing():
             return result_of(future, doing, self._timeout_s + 1, absent)
 
     @contextmanager
     def _replacing(self) -> Iterator[None]:
-        """Replaces the client after a fatal error or an unanswered request within this context. The library sends
-        requests to the broker that it considers the controller. While that broker hangs or is down, the library does
-        not search for another one (librdkafka 2.16, `rd_kafka_broker_controller_async`)."""
+        """Drops the client after a fatal error or an unanswered request within this context, and raises Unreachable
+        instead of FatalClient. The library sends requests to the broker that it considers the controller. While that
+        broker hangs or is down, the library does not search for another one (librdkafka 2.16,
+        `rd_kafka_broker_controller_async`)."""
         try:
             yield
         except FatalClient as fault:

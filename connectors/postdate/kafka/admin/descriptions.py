@@ -1,4 +1,4 @@
-"""Descriptions of topics: two requests of the admin client, and a look-up that is polled for their results.
+"""Descriptions of topics: two requests of the admin client, and a look-up that the caller polls for their results.
 
 A thread of the library completes the futures, so a look-up needs no thread: each poll waits for the futures of its
 current request, for at most the given time.
@@ -25,7 +25,7 @@ from postdate.kafka.classification import result_of
 from postdate.kafka.errors import NotAuthorized, Unreachable
 from postdate.kafka.interface import LookedUp, Operation, TopicInfo
 
-#: Seconds by which our waits exceed the library's time-out: its error then comes first, and names the cause.
+#: Seconds by which our waits exceed the library's time-out, so that its error, which names the cause, arrives first.
 _GRACE_S = 1.0
 
 _OPERATIONS = {
@@ -134,7 +134,7 @@ def topic_configs(
 
 
 def operations_of(allowed: Sequence[AclOperation] | None) -> frozenset[Operation]:
-    """Returns the operations that the broker allows, or all of them if it lists none."""
+    """Returns the operations that the broker allows, or all of them if `allowed` is None."""
     if allowed is None:
         return frozenset(Operation)
     return frozenset(_OPERATIONS[operation] for operation in allowed if operation in _OPERATIONS)

@@ -8,7 +8,7 @@ never get an answer from a coordinator again (*measured*). So:
 
 - The library's time-out is so long that it never expires. The caller has a shorter one, and then destroys the client,
   which fails the pending request cleanly.
-- No client outlives its request, so no client has a broker that was down.
+- No client outlives its request, so no client uses a broker again that was down meanwhile.
 
 Thread rule: nothing is shared; callable from any thread.
 """
@@ -45,7 +45,7 @@ def describe_group(settings: KafkaSettings, group_id: str, *, with_rights: bool 
         doing = f"describe the group {group_id}"
         return result_of(future, doing, settings.admin_timeout_s, absent=KafkaError.GROUP_ID_NOT_FOUND)
     finally:
-        # This is the last reference to the client. It must be gone before a fault is stored.
+        # The traceback of a raised fault would otherwise keep the client alive.
         del client
 
 
@@ -84,7 +84,7 @@ def committed_offset(settings: KafkaSettings, group_id: str, part: Partition) ->
         try:
             (found,) = consumer.committed([Tp(part.topic, part.index)], settings.admin_timeout_s)
         except KafkaException:
-            event = consumer.poll(0)  # if an ACL is missing, the call only times out, and this callback gets the reason
+            event = consumer.poll(0)  # if an ACL is missing, the call only times out, and an event has the reason
             if event is not None and (why := event.error()) is not None:
                 raise classify(why, doing, otherwise=Unreachable) from None
             raise

@@ -7,17 +7,17 @@ The behaviour of the client library shapes this module (librdkafka 2.16, read in
   before the pause takes effect, and a fetch outside the log would stop the partition. So the offset is the beginning of
   the log, and the records of such a fetch are dropped.
 - If a seek overtakes the look-up of that beginning, the answer to the look-up may undo the seek (librdkafka issue 2256;
-  five of eight starts on a busy machine). The partition is then read from its beginning. The first batch reveals this,
-  and the seek is repeated.
+  *measured*: in five of eight starts on a busy machine). The partition is then read from its beginning. The first batch
+  reveals this, and the seek is repeated.
 - A thread of the library assigns partitions. A seek that comes too early, or after the partition stopped on an error,
   fails with _STATE. Later polls repeat the seek. If that does not help, they assign the partition again (librdkafka
   issues 2961, 5591).
 - `consume(n, timeout)` waits for all n. So `poll` waits for one record, and then takes the records that have arrived.
   It waits for more records only until `GATHER_INTERVAL_S` has passed since the previous batch.
 - With the group protocol consumer (KIP-848) the broker assigns partitions, and members learn of it by their heartbeats.
-  Assignments arrive through the same callbacks and are incremental, too. A second member with a static name is refused
-  with UNRELEASED_INSTANCE_ID, which is fatal to its client, until the first member has left or its session has timed
-  out. With the classic protocol, the first member is fenced. With the protocol consumer, a static member that
+  Assignments arrive through the same callbacks and are incremental, too. A second member with the same static name is
+  refused with UNRELEASED_INSTANCE_ID, which is fatal to its client, until the first member has left or its session has
+  timed out. With the classic protocol, the first member is fenced. With the protocol consumer, a static member that
   unsubscribes keeps its partitions until its session has timed out (`rdkafka_cgrp.c`).
 - A broker converts a group of classic members only if their assignments have no user data (KAFKA-18134), but the
   library copies the user data of its sticky assignor into them (`rd_kafka_group_MemberState_consumer_write`). So the
@@ -28,7 +28,8 @@ The behaviour of the client library shapes this module (librdkafka 2.16, read in
   issue 5301; reproduced with a broker that gives such answers for a second). Only its statistics show this; `poll`
   raises it as fatal.
 - A fatal error may arrive in any call and any callback: as an event of a poll, in the error callback, as the answer to
-  a commit, or as the refusal of an assignment. In every case, `_fault` keeps it, and the next `poll` raises it.
+  a commit, or as the refusal of an assignment. `_fault` keeps it, and the next `poll` raises it. Only `subscribe` and
+  `close` raise their errors directly.
 
 All methods run on the poll thread, except `confirm`.
 """
@@ -70,7 +71,7 @@ class _Start:
         self.offset = offset
         self.since = time.monotonic()
         self.reassigned_at = self.since
-        self.report_at: float | None = None  # None: no unexpected error yet
+        self.report_at: float | None = None  # None: nothing was reported yet, and every error was _STATE
 
 
 class ConfluentGroupConsumer:
@@ -133,8 +134,8 @@ class ConfluentGroupConsumer:
     def _polled(
         self, consumer: Consumer, records_max: int, timeout_s: float
     ) -> tuple[dict[Partition, list[Record]], list[MessageError]]:
-        """Returns the records of one poll, grouped by partition, and its errors. Runs callbacks, and raises their
-        exceptions."""
+        """Returns the records of one poll, grouped by partition, and its errors. Runs callbacks. If one raises a
+        KafkaException, marks the client as unusable and returns nothing; any other exception propagates."""
         try:
             # The event that names the reason of a fatal error may still be on its way.
             first = consumer.poll(timeout_s if self._awaits_reason() else 0.0)
@@ -320,7 +321,8 @@ class ConfluentGroupConsumer:
         self._errors.append((None, Unreachable(f"{why}: {_NEEDS_BROKERS}")))
 
     def _is_wanted(self, part: Partition, offset: int) -> bool:
-        """True if a batch that begins at `offset` belongs to the requested start; otherwise the seek is repeated."""
+        """True if a batch that begins at `offset` is not before the requested start. Repeats the seek if it is. False
+        if the partition is not started."""
         wanted = self._next.get(part)
         if wanted is None:
             return False
@@ -333,7 +335,7 @@ class ConfluentGroupConsumer:
         return True
 
     def _start(self, part: Partition, offset: int) -> None:
-        """Queues a start; until it succeeds, `poll` returns no record of the partition."""
+        """Queues a start. Until the start succeeds, `poll` returns no record of the partition."""
         self._next.pop(part, None)
         self._starting[part] = _Start(offset)
 
@@ -354,7 +356,8 @@ class ConfluentGroupConsumer:
             self._next[part] = start.offset
 
     def _seek_failed(self, part: Partition, start: _Start, error: KafkaException) -> None:
-        """Logs the failure from time to time, and assigns the partition again, since nothing else would start it."""
+        """Adds the failure to `errors` from time to time. Assigns the partition again if it has refused its seek for
+        `SEEK_TIMEOUT_S`, since nothing else would start it."""
         now = time.monotonic()
         fault = self._fault(error, f"start {part.topic}/{part.index} at {start.offset}")
         if error_of(error).code() != KafkaError._STATE and start.report_at is None:

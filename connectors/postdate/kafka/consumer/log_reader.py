@@ -1,6 +1,6 @@
-"""Reads one partition from an offset: the dispatch log in recovery, a request topic for the command line.
+"""Reads one partition from an offset: for example the dispatch log in recovery, or a topic for the command line.
 
-The partition is assigned by hand, without a group. One thread at a time.
+The partition is assigned manually, without a group. One thread at a time.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ class ConfluentLogReader:
             consumer.close()
 
     def _on_error(self, error: KafkaError) -> None:
-        """Keeps the latest error of the connections. It is logged only if no record arrives for a while, since one
-        address of several may be out of service."""
+        """Keeps the latest error of the connections. The next check of the topic logs it, unless a record arrives
+        before then, since one address of several may be out of service."""
         self._error = error
 
     def _check_topic(self, consumer: Consumer, timeout_s: float) -> None:
-        """Describes a topic that has returned no records for a while. *Measured*: if ACLs hide a topic, the library
-        reports nothing to a consumer with a manual assignment, and waits forever."""
+        """Queries the topic after a read without records, unless the last check was too recent. *Measured*: if ACLs
+        hide a topic, the library reports nothing to a consumer with a manual assignment, and waits forever."""
         if time.monotonic() < self._check_at:
             return
         self._check_at = time.monotonic() + limits.SILENCE_S
