@@ -1,9 +1,9 @@
 """`postdate bench`: throughput and lateness, compared with a raw copy of the same records in the same run.
 
 It owns the sidecars, the load and the topics of each run; the command that calls it owns the broker. `cases` lists the
-cases; `steady`, `scale`, `hand_over`, `bulk` and `schedules` have the longer ones. `environment` starts what a case
-needs, `journal` reads what it has done, and `figures`, `report` and `chart` present the results.
+cases; `steady`, `scale`, `hand_over`, `bulk` and `schedules` have the longer ones. `environment` starts the processes
+of a case, `journal` reads the records that they wrote, and `figures`, `report` and `chart` present the results.
 
 Imports what `tools` may import, and `dev_broker`.
-Thread rule: the main thread. The load of `steady` runs in a separate thread.
+Thread rule: the main thread. `steady.LoadGenerator` and the producers of `baselines.raw_steady` have separate threads.
 """

@@ -1,4 +1,5 @@
-"""The case `bulk`: one control cancels all messages for a target, while messages for another target continue."""
+"""The case `bulk`: one control in each partition cancels all messages for a target, while messages for another target
+continue."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ _FORMAT_VERSION = 2
 def bulk(environment: BenchEnvironment, messages: int, rate: int, seconds: float) -> Figures:
     """Cancels `messages` pending messages by one control for each partition.
 
-    Messages for another target are sent at `rate`, for `seconds` before the control and for `seconds` after it. Their
-    lateness is measured at the commit.
+    Messages for another target are sent at `rate`: for the warm-up, for about `seconds` before the controls, and for
+    about `seconds` after them. Their lateness is measured at the commit.
     """
     requests, (target, other) = environment.new_topics(2)
     environment.report(f"sending {messages:,} requests to {requests}")

@@ -36,7 +36,7 @@ from postdate.wire.dispatch_log import CANCELLED, DELIVERED, STORED
 #: minimum in total.
 _ACCEPT_MS_PER_RECORD = 0.05
 _ACCEPT_MS_MIN = 8_000
-#: Messages for the other target in the burst, spread over its time.
+#: Messages for the other target in the case `burst`, due from half a second before the burst to 1.5 s after it.
 _OTHERS = 1_000
 #: Messages that fall due around the loss of a disk, and the interval of their due times, ms.
 _MEANWHILE = 1_500
@@ -45,7 +45,7 @@ _APART_MS = 20
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The size of a case: messages of a case with a fixed number, seconds of a case with a fixed rate."""
+    """The size of a case: `messages` if the case has a fixed number of them, `seconds` if it has a fixed rate."""
 
     messages: int
     seconds: float
@@ -124,7 +124,7 @@ def cancel(environment: BenchEnvironment, size: Size) -> Figures:
     due time. The raw copy reads the same number of requests, and no cancels, since a cancel is a small record.
     """
     requests, (target, copied) = environment.new_topics(2)
-    # A cancel is in the partition of its request.
+    # Each partition gets the same number of requests and of cancels. A cancel goes to the partition of its request.
     scheduled = size.messages * 2 // 3 // (2 * PARTITIONS) * 2 * PARTITIONS
     due_ms = _now_ms() + 1_000 + size.messages * 1_000 // FILL_PER_S_MIN
     environment.report(f"sending {scheduled:,} requests and {scheduled // 2:,} cancels to {requests}")
@@ -241,7 +241,8 @@ def _rates(
     environment: BenchEnvironment, requests: str, copied: str, sidecar: BenchSidecar, count: int, fate: str = DELIVERED
 ) -> dict[str, float]:
     """Follows a sidecar that has just started until `count` requests have the fate. Returns its rate, memory and costs
-    and, unless `copied` is empty, the rate of a raw copy to the topic `copied` and the ratio to it."""
+    and, unless `copied` is empty, the rate of a raw copy to the topic `copied`, and the sidecar's rate divided by
+    it."""
     sidecar.wait_for_takeover()
     cost = Cost(environment, sidecar)
     with closing(Journal(environment.kafka, requests, fate)) as journal:
@@ -259,8 +260,8 @@ def _rates(
 
 
 class Cost:
-    """Measures processor time of the sidecar and of the broker from now on. The broker's time includes the fetches of
-    the journal."""
+    """Measures the processor time of the sidecar and of the broker since the creation of this object. The broker's time
+    includes the fetches of the journal."""
 
     def __init__(self, environment: BenchEnvironment, sidecar: BenchSidecar) -> None:
         self._environment, self._sidecar = environment, sidecar

@@ -1,7 +1,7 @@
 """A chart of lateness against load: one self-contained HTML file, for light and dark screens.
 
-A line for each percentile with a point for each rate, both axes logarithmic; if a case ran more than once, a bar from
-the lowest to the highest value. A table below has the numbers. Thread rule: none.
+The chart has a line for each percentile with a point for each rate; both axes are logarithmic. If a case ran more than
+once, a bar extends from its lowest to its highest value. A table below has the numbers. Thread rule: none.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Scale = Callable[[float], float]
 
 
 def as_html(figures: Sequence[Figure]) -> str:
-    """Returns a page with lateness at the consumer against the rate of messages. Requires figures of one steady
-    case."""
+    """Returns a page with lateness at the consumer against the rate of messages. Requires figures of at least one
+    steady case."""
     lines = {
         name: sorted((_rate(each), each) for each in figures if each.case.startswith("steady ") and each.name == figure)
         for figure, name in _LINES
@@ -59,7 +59,7 @@ def as_html(figures: Sequence[Figure]) -> str:
 
 
 def _rate(figure: Figure) -> float:
-    """Returns messages a second of a steady case."""
+    """Returns the rate of a steady case, messages a second."""
     return float(figure.case.removeprefix("steady ").removesuffix("/s"))
 
 
@@ -103,7 +103,7 @@ def _ticks(least: float, most: float) -> list[float]:
 
 
 def _scale(low: float, high: float, start: float, end: float) -> Scale:
-    """Returns a logarithmic axis; a single value lies in its middle."""
+    """Returns a logarithmic axis. If `low` and `high` are equal, every value is placed in its middle."""
     if high <= low:
         return lambda value: (start + end) / 2
     span = math.log(high / low)

@@ -77,12 +77,13 @@ class BenchEnvironment:
     stack: ExitStack
     report: Callable[[str], None]
     broker_pid: int | None = None
-    """The process of a broker that serves only the benchmark; None: its processor time is unknown."""
+    """The process id of a broker that serves only the benchmark. With None, the broker's processor time is unknown."""
     _made: int = field(default=0)
 
     @contextmanager
     def run(self) -> Iterator[None]:
-        """Ends the processes and topics of the block with it, so that they do not disturb the next run."""
+        """At the end of the block, ends its processes and deletes its topics, so that they do not disturb the next
+        run."""
         outer = self.stack
         try:
             with ExitStack() as self.stack:
@@ -93,7 +94,8 @@ class BenchEnvironment:
     def new_topics(
         self, targets: int = 1, partitions: int = PARTITIONS, target_partitions: int = TARGET_PARTITIONS
     ) -> tuple[str, list[str]]:
-        """Creates a request topic with the topics beside it, and targets. Raises PostdateError if that fails."""
+        """Creates a request topic with the topics beside it, and `targets` targets. Returns the names of the request
+        topic and of the targets. Raises PostdateError if `postdate topics create` fails, or KafkaFault."""
         self._made += 1
         requests = f"bench.{os.getpid()}.{self._made}.requests"
         named = [f"bench.{os.getpid()}.{self._made}.target-{number}" for number in range(targets)]
@@ -109,7 +111,7 @@ class BenchEnvironment:
         return requests, named
 
     def _remove(self, names: list[str]) -> None:
-        """Deletes the topics, since the cluster may have other uses; reports a failure."""
+        """Deletes the topics, since the cluster may have other users; reports a failure."""
         try:
             with admin_of(self.kafka) as admin:
                 admin.delete_topics(sorted(admin.describe(names)))
@@ -117,13 +119,14 @@ class BenchEnvironment:
             self.report(f"left behind: {', '.join(names)} ({fault})")
 
     def sidecar(self, requests: str, shards: int = PARTITIONS, workers: int = 1, member: str = "") -> BenchSidecar:
-        """Returns a sidecar for this many shards, not started yet; it keeps its data directory across restarts.
-        `workers`: its processes. `member`: its name if several sidecars share the directory. A sidecar with a name
-        joins the group dynamically; without a name it is a static member."""
+        """Returns a sidecar that is to serve `shards` shards. It is not started, and keeps its data directory across
+        restarts. `workers`: the number of its processes. `member`: its name if several sidecars share the directory. A
+        single process without a name is a static member of the group; all others join dynamically."""
         return BenchSidecar(self, requests, self.directory / f"data-{requests}", shards, workers, member)
 
     def fill(self, requests: str, requests_to_send: Iterable[Request]) -> None:
-        """Produces requests until all are acknowledged. Raises PostdateError if one is lost."""
+        """Produces the requests, to the partitions in turn, and waits until all are acknowledged. Raises PostdateError
+        if one is not."""
         producer, count, requests_to_send = self.kafka.plain_producer(), 0, iter(requests_to_send)
         lost: list[KafkaFault] = []
 
@@ -157,11 +160,11 @@ class BenchEnvironment:
         return False
 
     def broker_cpu_s(self) -> float | None:
-        """Returns the processor time of the broker so far, s; None if the benchmark did not start the broker."""
+        """Returns the processor time of the broker so far, s, or None if `broker_pid` is None."""
         return None if self.broker_pid is None else cpu_s(self.broker_pid)
 
     def broker_settings(self) -> dict[str, str]:
-        """Returns the settings of a target topic on which the figures depend."""
+        """Returns those settings of a new topic on which the figures depend."""
         name = f"bench.{os.getpid()}.settings"
         self.stack.callback(self._remove, [name])
         with admin_of(self.kafka) as admin:
@@ -197,8 +200,8 @@ class BenchEnvironment:
 
 
 class BenchSidecar:
-    """The process under test, with a shard for each partition; or a parent of several processes that share the
-    shards."""
+    """The process under test, or the parent of several processes that share the shards. `shards` is the number of
+    shards that it serves; it is below the number of partitions if other sidecars serve the rest."""
 
     def __init__(
         self, environment: BenchEnvironment, requests: str, data: Path, shards: int, workers: int, member: str
@@ -236,20 +239,20 @@ class BenchSidecar:
         self._child = child
 
     def start_and_wait(self) -> float:
-        """Starts it, and waits until all shards may deliver; returns the seconds that it took."""
+        """Starts the process, and waits until all of its shards may deliver. Returns the seconds that this took."""
         began = time.monotonic()
         self.start()
         self.wait_for_shards()
         return time.monotonic() - began
 
     def wait_for_shards(self) -> None:
-        """Waits until it may deliver for all of its shards."""
+        """Waits until all of its shards may deliver."""
         self._wait(
             lambda: self.child.shards() == self._shards, START_TIMEOUT_S, "the sidecar does not serve its shards"
         )
 
     def wait_for_pending(self, count: int) -> float:
-        """Waits until it holds `count` entries; returns the seconds since it held the first of them."""
+        """Waits until the sidecar holds `count` entries. Returns the seconds since a check first found an entry."""
         began = 0.0
         deadline = time.monotonic() + CASE_TIMEOUT_S
         while (pending := self.pending()) < count:
@@ -264,7 +267,7 @@ class BenchSidecar:
         return time.monotonic() - (began or time.monotonic())
 
     def holds_before(self, count: int, due_ms: int) -> bool:
-        """Waits until it holds `count` entries that are due at `due_ms`; False if that time comes first."""
+        """Waits until the sidecar holds `count` entries. Returns False if the time `due_ms` comes first."""
         while time.time_ns() // 1_000_000 < due_ms:
             if self.pending() >= count:
                 return True
@@ -273,7 +276,7 @@ class BenchSidecar:
         return False
 
     def pending(self) -> int:
-        """Returns the number of its pending entries, from the mapped wheels that can be read."""
+        """Returns the number of pending entries in the data directory, from the mapped wheels that can be read."""
         wheels = (present_snapshot(path.parent, complete=False) for path in self._data.rglob(WHEEL_NAME))
         return sum(wheel.count for wheel in wheels if wheel is not None)
 
@@ -296,7 +299,8 @@ class BenchSidecar:
         return cpu_s(self.child.pid)
 
     def wait_for_takeover(self) -> None:
-        """Waits until it serves a shard. From then on, its processor time is spent on work and not on its start."""
+        """Waits until the sidecar serves a shard, so that its processor time is spent on work and no longer on its
+        start."""
         self._wait(lambda: bool(self.child.shards()), START_TIMEOUT_S, "the sidecar serves no shard")
 
     def long_transactions_share(self) -> float:
@@ -316,7 +320,7 @@ class BenchSidecar:
         return 1.0 - buckets[str(HELD_BACK_MS_MAX / 1_000)] / max(buckets["+Inf"], 1.0)
 
     def disk_bytes(self) -> int:
-        """Returns the size of its data directory."""
+        """Returns the disk space that the files of the data directory occupy."""
         return sum(path.stat().st_blocks * 512 for path in self._data.rglob("*") if path.is_file())
 
     def stop(self) -> None:
@@ -328,12 +332,12 @@ class BenchSidecar:
         self.child.kill()
 
     def lose_disk(self) -> None:
-        """Removes its data directory. REQUIRES: it does not run."""
+        """Removes the data directory. REQUIRES: the sidecar does not run."""
         shutil.rmtree(self._data)
 
     @property
     def child(self) -> Child:
-        """The process. Requires that it was started."""
+        """The process. REQUIRES: it was started."""
         assert self._child is not None
         return self._child
 

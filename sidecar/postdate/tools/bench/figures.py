@@ -17,10 +17,11 @@ from postdate.kafka.limits import SESSION_TIMEOUT_MS
 from postdate.tools.bench.limits import MEDIAN_SPREAD_MAX
 
 Figures = Mapping[str, float]
-"""One run: figure → value. The unit is the end of the name: `_per_s`, `_ms`, `_s`, `_mb`, `_bytes`, `_share`."""
+"""One run: figure → value. The unit is the end of the name: `_per_s`, `_ms`, `_us`, `_s`, `_mb`, `_bytes`, `_share`. A
+figure without such an end is a number of messages."""
 
 Lateness = npt.NDArray[np.float64]
-"""Milliseconds: one number for each message, in no order."""
+"""Milliseconds: one number for each message, in no particular order."""
 
 _PERCENTILES = (("p50", 50.0), ("p99", 99.0), ("p99_9", 99.9))
 
@@ -55,7 +56,7 @@ class Figure:
 
     @property
     def is_met(self) -> bool | None:
-        """None if the figure has no target."""
+        """Whether the median meets the target; None if the figure has no target."""
         return None if self.target is None else self.target.is_met(self.median)
 
 
@@ -118,8 +119,8 @@ _MAIN = (
 
 def is_precise(repeats: Sequence[Figures]) -> bool:
     """True if half the 95 % confidence interval of the median of the case's main figure is at most MEDIAN_SPREAD_MAX of
-    that median. A case without a main figure is always precise. Source: the standard error of a median of normally
-    distributed values, 1.2533 s / √n."""
+    that median. A single run is never precise; a case without a main figure always is. Source: the standard error of a
+    median of normally distributed values, 1.2533 s / √n."""
     for name in _MAIN:
         if name in repeats[0]:
             values = [repeat[name] for repeat in repeats]

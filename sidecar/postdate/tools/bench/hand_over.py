@@ -73,7 +73,8 @@ def _lateness(
     serving: BenchSidecar,
     disturb: Callable[[], None],
 ) -> float:
-    """Returns the highest lateness of the messages that were due since `disturb` was called, ms."""
+    """Calls `disturb` while messages fall due. Returns the highest lateness of the messages due from that call on,
+    ms."""
     count = round((WARM_UP_S + seconds) * 1000 / _APART_MS)
     first_ms = time.time_ns() // 1_000_000 + _LEAD_MS
     environment.fill(requests, (request(number, target, first_ms + _APART_MS * number) for number in range(count)))

@@ -1,6 +1,6 @@
 """Reads the dispatch log and the targets of a run, from which the figures are computed.
 
-Raw records are kept and decoded at the end, since decoding would take time from the measured processes.
+`Journal` keeps the raw records and decodes them at the end, since decoding would take time from the measured processes.
 Thread rule: an object belongs to one thread.
 """
 
@@ -70,16 +70,17 @@ class Journal:
         return max(max(record.timestamp_ms for record in self._marked()) - began, 1) / 1000
 
     def senders(self) -> int:
-        """Returns the number of processes that have written these fates."""
+        """Returns the number of processes that have written records with the counted fate."""
         return len({decode_record(record.value or b"").instance for record in self._marked()})
 
     def lateness(self, is_meant: Callable[[int], bool] = lambda due_ms: True) -> Lateness:
-        """Returns the lateness of the fates: the broker's time of the transaction's record minus the due time."""
+        """Returns the lateness of these fates: the broker's time of the transaction's record minus the due time. Omits
+        fates whose due time `is_meant` rejects."""
         late = [at_ms - fate.first_due_ms for at_ms, fate in self.fates() if is_meant(fate.first_due_ms)]
         return np.array(late, dtype=np.float64)
 
     def fates(self) -> Iterator[tuple[int, Fate]]:
-        """Yields each of these fates with the broker's time of its record, ms."""
+        """Yields each counted fate with the broker's time of its record, epoch ms."""
         for record in self._marked():
             for fate in decode_record(record.value or b"").fates:
                 if fate.name == self._fate:
@@ -92,8 +93,8 @@ class Journal:
 def read_to_end(
     admin: Admin, parts: Sequence[Partition], readers: Sequence[LogReader], read_new: Callable[[], int]
 ) -> None:
-    """Calls `read_new` until each reader is at the present end of its partition. `read_new` reads the available
-    records, and returns their number. Raises TransientError if no record is available after CASE_TIMEOUT_S."""
+    """Calls `read_new` until each reader has reached the end that its partition has now. `read_new` reads the available
+    records, and returns their number. Raises TransientError if it returns 0 after CASE_TIMEOUT_S."""
     ends = admin.end_offsets(parts, Isolation.READ_COMMITTED)
     deadline = time.monotonic() + CASE_TIMEOUT_S
     while any(reader.position() < ends[part] for part, reader in zip(parts, readers, strict=True)):
@@ -113,7 +114,7 @@ class Arrivals:
         self._late: list[float] = []
 
     def read_new(self) -> int:
-        """Reads the present records; returns their number."""
+        """Reads the available records; returns their number."""
         noted = 0
         for reader in self._readers:
             records = reader.read(READ_RECORDS_MAX, 0.0)
@@ -123,7 +124,8 @@ class Arrivals:
         return noted
 
     def take_all(self, admin: Admin) -> int:
-        """Reads on to the present end of the target; returns the total number of arrivals. Raises as `read_to_end`."""
+        """Reads on to the end that the target has now. Returns the total number of arrivals. Raises as
+        `read_to_end`."""
         read_to_end(admin, self._parts, self._readers, self.read_new)
         return self.count
 

@@ -35,16 +35,18 @@ HTTP_TIMEOUT_S = 10.0
 """Seconds: a busy process answers a scrape in well under a second."""
 
 POLL_INTERVAL_S = 0.05
-"""Seconds: the interval of checks, which is the precision of times without a timestamp."""
+"""Seconds: the interval of checks, which limits the precision of times that are not taken from timestamps of
+records."""
 
 IDLE_S = 10.0
 """Seconds: how long an idle process is measured."""
 
 WARM_UP_S = 5.0
-"""Seconds: the load before the measured time, since a JVM that has just started compiles its code first."""
+"""Seconds: how long the load runs before the measured time, since a JVM that has just started compiles its code
+first."""
 
 WARM_UP_RECORDS_MAX = 300_000
-"""Records of one copy of the warm-up, at most."""
+"""The largest number of records of one copy in the warm-up."""
 
 WARM_COPIES_MAX = 8
 """The largest number of copies in the warm-up of a broker that has just started. Measured: while the JVM of the broker
@@ -72,7 +74,7 @@ LONG_MS = 30 * 86_400_000
 """Milliseconds: thirty days. A request topic does not keep requests for so long, so they are written to STORE."""
 
 READ_PAUSE_S = 0.001
-"""Seconds: the interval between two reads of a reader that measures lateness. The measured lateness includes it."""
+"""Seconds: the pause after a read without records while lateness is measured. The measured lateness may include it."""
 
 READ_RECORDS_MAX = 2_000
 """Records of one read."""

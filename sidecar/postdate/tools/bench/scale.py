@@ -1,7 +1,7 @@
 """The case that measures scaling: the same burst for one, two and four processes, if there are enough cores.
 
-The processes are the workers of one `postdate run --workers N`, members of one consumer group, which has assigned the
-shards before anything is sent. Thread rule: main thread.
+The processes are the workers of one `postdate run --workers N`, and members of one consumer group. The group has
+assigned the shards before a request is sent. Thread rule: main thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PROCESSES = (1, 2, 4)
 #: Milliseconds from the start of sending until the burst is due; in this time it is sent and accepted.
 _LEAD_MS = 4_000
 _LEAD_MS_PER_RECORD = 0.06
-#: Each lead is twice the previous one: a busy machine gets up to 64 times as long.
+#: Each lead is twice the previous one, so a busy machine gets up to 64 times the first lead.
 _BURSTS_MAX = 7
 
 

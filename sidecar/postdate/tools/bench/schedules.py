@@ -39,8 +39,8 @@ _FORMAT_VERSION = 3
 #: Occurrences a second that fall due in the first case: a little more than its target, so that the load does not limit
 #: the rate.
 _OFFERED_PER_S = 22_000
-#: Milliseconds: the interval of half of the schedules of the first case; the others are daily. Each fires once while it
-#: is measured.
+#: Milliseconds: the interval of half of the schedules of the first case; the others are daily. Each schedule fires once
+#: during the measurement.
 _HOUR_MS = 3_600_000
 #: Milliseconds from the start of sending to the first due time: at least, and for each schedule of the first case. If a
 #: lead was too short, it is doubled.
@@ -233,8 +233,8 @@ def _often(environment: BenchEnvironment, rate: int, seconds: float, lead_ms: in
 
 
 class _Occurrences:
-    """A read_committed consumer of the occurrences on a target, with the time at which each came. Occurrences with a
-    nominal time before `until_ms` count; `due` is their number so far."""
+    """A read_committed consumer of the occurrences on a target, with the lateness of each. Only occurrences with a
+    nominal time before `until_ms` count; `due` is the number of those read so far."""
 
     def __init__(self, environment: BenchEnvironment, target: str, until_ms: int) -> None:
         self.due = 0
@@ -245,7 +245,7 @@ class _Occurrences:
         self._found: list[tuple[bytes, int, int, float]] = []  # origin, number, nominal time, lateness
 
     def read_new(self) -> int:
-        """Reads the present records; returns their number."""
+        """Reads the available records; returns their number."""
         before = len(self._found)
         for reader in self._readers:
             records = reader.read(READ_RECORDS_MAX, 0.0)
@@ -259,7 +259,7 @@ class _Occurrences:
         return len(self._found) - before
 
     def lateness(self, from_ms: int) -> Lateness:
-        """Returns the lateness of the occurrences that count, from a nominal time on."""
+        """Returns the lateness of the occurrences that count and whose nominal time is at or after `from_ms`."""
         late = [each[3] for each in self._found if from_ms <= each[2] < self._until_ms]
         return np.array(late, dtype=np.float64)
 
@@ -267,7 +267,8 @@ class _Occurrences:
         """Reads on to the end. Raises PostdateError if an occurrence that counts is missing, or if any occurrence is
         repeated, early or unexpected.
 
-        REQUIRES: nothing writes to the target any more. The requests were sent first, in turn to each partition.
+        REQUIRES: nothing writes to the target any more. The requests of `planned` were the first records of the request
+        topic, and were sent to its partitions in turn.
         """
         with admin_of(self._kafka) as admin:
             read_to_end(admin, self._parts, self._readers, self.read_new)

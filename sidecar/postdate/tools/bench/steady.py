@@ -1,6 +1,6 @@
 """The steady cases: a constant rate of requests with delays from one to five seconds, and the lateness of each message.
 
-The caller's thread reads the target and another one sends, so both times are from one clock.
+The caller's thread reads the target, and another thread of the same process sends, so both use the same clock.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from postdate.wire.topics import OwnTopics
 
 DELAY_MS = (1_000, 5_000)
 """The shortest and the longest delay of the requests."""
-#: Seconds: requests are sent in groups of this time; the client library gathers for longer.
+#: Seconds: the interval at which the requests of that time are passed to the client library.
 _STEP_S = 0.005
 _SEED = 20
 
@@ -85,7 +85,8 @@ def beside_raw(environment: BenchEnvironment, load: RawLoad, late: Figures) -> F
     """Returns the lateness of the raw counterpart with its best pause, by p99, and the ratios of `late` to it. The same
     requests are sent meanwhile, and nobody reads them.
 
-    Omits a pause with which the broker does not take the load. If this is true of all pauses, raises the last error.
+    Omits a pause with which the broker did not acknowledge a request of the load. If this is true of all pauses, raises
+    the last error.
     """
     best: Figures = {}
     failed: TransientError | None = None
@@ -145,8 +146,8 @@ def _read(arrivals: Arrivals, count: int, check: Callable[[], None]) -> None:
 
 
 def many(environment: BenchEnvironment, rate: int, seconds: float) -> Figures:
-    """Returns the figures of `steady` with 64 shards in one process, and the cost of these shards while no message is
-    due."""
+    """Returns lateness at a read_committed consumer with 64 shards in one process, beside the raw counterpart. Also
+    returns the duration of the start, and the cost of these shards while no message is due."""
     requests, (target,) = environment.new_topics(partitions=MANY_PARTITIONS)
     sidecar = environment.sidecar(requests, MANY_PARTITIONS)
     started_s = sidecar.start_and_wait()
@@ -179,14 +180,15 @@ def checks(sidecar: BenchSidecar, sender: LoadGenerator) -> Callable[[], None]:
 
 
 def bad_target(environment: BenchEnvironment, rate: int, seconds: float) -> Figures:
-    """Measures the lateness of nine of ten targets, first with all targets healthy, then with the tenth missing."""
+    """Measures the lateness of ten healthy targets, and then that of nine targets while the tenth is missing."""
     undisturbed, disturbed = (_others_late(environment, rate, seconds, missing) for missing in (False, True))
     named = percentiles("undisturbed", undisturbed) | percentiles("disturbed", disturbed)
     return named | {"disturbed_of_undisturbed_p99_share": named["disturbed_p99_ms"] / named["undisturbed_p99_ms"]}
 
 
 def _others_late(environment: BenchEnvironment, rate: int, seconds: float, missing: bool) -> Lateness:
-    """Returns the lateness at the commit of the messages for nine targets. Messages for the tenth do not count."""
+    """Returns the lateness at the commit of the delivered messages. If the tenth target is missing, these are the
+    messages for the other nine."""
     requests, targets = environment.new_topics(10, target_partitions=1)
     tenth = f"{targets[-1]}-missing" if missing else targets[-1]
     sidecar = environment.sidecar(requests)
@@ -206,7 +208,7 @@ def _others_late(environment: BenchEnvironment, rate: int, seconds: float, missi
 
 
 class LoadGenerator:
-    """A thread that sends `count` requests, `rate` a second, for each target in turn, while its context is open."""
+    """A thread that sends `count` requests, `rate` a second, for each target in turn, while the context is open."""
 
     def __init__(
         self, environment: BenchEnvironment, requests: str, targets: list[str], rate: int, count: int, partitions: int
@@ -230,7 +232,7 @@ class LoadGenerator:
         self._producer.destroy()
 
     def check(self) -> None:
-        """Raises KafkaFault or TransientError if sending failed."""
+        """Raises KafkaFault if sending failed, or TransientError if a request was not acknowledged."""
         if self._fault is not None:
             raise self._fault
 

@@ -1,7 +1,8 @@
 """The demo's ledger: the requests, the arrivals, and whether any message is lost, repeated or early.
 
-It is independent of Postdate. It computes the due time from the request and its timestamp from the broker. The time of
-arrival is the time of this machine's clock at a read_committed reader. Thread rule: one thread.
+The ledger is independent of Postdate. The due time is computed from the request and from the timestamp that the broker
+gave it. The time of arrival is the time of this machine's clock when a read_committed reader returned the record.
+Thread rule: one thread.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The errors in the deliveries, as messages or as numbers of messages; all lists are empty if there are none."""
+    """The errors in the deliveries; all lists are empty if there are none. `lost`, `repeated` and `early` have the
+    `number` of each such message, `altered` has a text for each difference."""
 
     lost: list[int]
     repeated: list[int]
@@ -90,11 +92,11 @@ class Ledger:
         return sum(1 for sent in self._sent.values() if sent.due_ms <= now_ms and not sent.arrivals)
 
     def recent_lateness_ms(self) -> list[int]:
-        """Returns lateness of the newest arrivals, ascending."""
+        """Returns the lateness of each of the newest arrivals, ascending, relative to the due time in its header."""
         return sorted(self._recent[-RECENT_MAX:])
 
     def lateness_ms(self) -> list[int]:
-        """Returns lateness of all arrivals, ascending, by the requested due time."""
+        """Returns the lateness of the first arrival of each request, ascending, relative to the requested due time."""
         return sorted(sent.arrivals[0].at_ms - sent.due_ms for sent in self._sent.values() if sent.arrivals)
 
     def account(self) -> Account:
@@ -115,12 +117,13 @@ class Ledger:
 
 
 def percentile(ascending: Sequence[int], share: float) -> int:
-    """Returns the nearest-rank percentile of values in ascending order; 0 of none. O(1)."""
+    """Returns the value that `share` of the values in ascending order precede, at most the last one. Returns 0 if there
+    are no values. O(1)."""
     return ascending[min(len(ascending) - 1, int(share * len(ascending)))] if ascending else 0
 
 
 def _difference(sent: SentMessage, arrival: Arrival) -> str:
-    """Returns the differences of the record from its request; empty if there are none."""
+    """Returns a description of the first difference between the record and its request, or "" if there is none."""
     message = sent.message
     if (arrival.target, arrival.key, arrival.value) != (message.target, message.key, message.value):
         return f"message {message.number} arrived changed"

@@ -1,6 +1,6 @@
 """The messages of the demo, with mixed delays. Some are due at one instant, so that the kill hits a dispatch.
 
-Pure: the same numbers give the same plan. Thread rule: none, everything is immutable.
+Pure: the same numbers give the same plan. Thread rule: callable from any thread.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The output of the demo: on a terminal a live table with the events above it, otherwise plain lines; at the end the
-results of the ledger, and those of the audit, which reads only the topics.
+"""The output of the demo: on a terminal a live table with the events above it, otherwise plain lines. At the end it
+shows the results of the ledger, and those of the audit, which reads only the topics.
 
 Everything goes to stdout. Thread rule: main thread.
 """
@@ -52,7 +52,7 @@ class DemoScreen:
         self._console.print(f"{self._elapsed_s():5.1f} s  {text}", style=style, markup=False, soft_wrap=True)
 
     def show(self, ledger: Ledger, sidecars: str) -> None:
-        """Shows the present state, unless the last update was too recent."""
+        """Shows the current state, unless the last update was too recent."""
         now = time.monotonic()
         if now - self._shown < (_LINE_S if self._live is None else _REDRAW_S):
             return
@@ -117,7 +117,7 @@ def _named(found: Sequence[object]) -> str:
 
 
 def read_audit(stdout: str) -> Mapping[str, Any]:
-    """Returns the audit's result, the last line of its output; empty if there is none."""
+    """Returns the audit's result, which is the last JSON line of its output; empty if there is none."""
     lines = [line for line in stdout.splitlines() if line.startswith("{")]
     outcome: Mapping[str, Any] = json.loads(lines[-1]) if lines else {}
     return outcome

@@ -30,9 +30,9 @@ START_TIMEOUT_S = 180.0
 _CATCH_UP_S = 180.0
 #: Milliseconds: how long the readers continue after the last arrival: a takeover could cause repeats.
 _LISTEN_ON_MS = 1_500
-#: Milliseconds from the due time of the burst to the kill: its messages are in open transactions then.
+#: Milliseconds from the due time of the burst to the kill, when the burst's messages are in open transactions.
 _KILL_AFTER_MS = 12
-#: Seconds: the time of one poll for arrivals, which limits the precision of the kill.
+#: Seconds: how long one poll for arrivals, and the pause after it, lasts. This limits the precision of the kill.
 _POLL_INTERVAL_S = 0.005
 #: The session time-out is the shortest that a broker accepts by default, so the group notices the kill after 6 s
 #: instead of 15 s. The retry budget is longer than its default of 30 s, since the broker may pause for longer, and
@@ -61,7 +61,8 @@ class Show:
     sidecars: list[Child] = field(default_factory=list)
 
     def perform(self) -> bool:
-        """Runs the demo. True if neither the ledger nor the audit found a lost, repeated, early or altered message.
+        """Runs the demo. Returns True if the ledger found no lost, repeated, early or altered message, and the audit
+        found every message delivered and no violation.
 
         Raises PostdateError if the run could not continue.
         """
@@ -133,7 +134,8 @@ class Show:
             readers.read_new(self.ledger, _POLL_INTERVAL_S)
 
     def _watch_arrivals(self, screen: DemoScreen, readers: Readers) -> None:
-        """Waits until all messages have arrived; on a slow machine, for as long as some still arrive."""
+        """Waits until all messages have arrived, or until none has arrived for _CATCH_UP_S after the last due time. A
+        slow machine thus gets more time as long as messages arrive."""
         while (before := self.ledger.distinct) < self.messages:
 
             def more_arrived(before: int = before) -> bool:
@@ -178,7 +180,8 @@ class Show:
         return "   ".join(f"{one.name}: {state}" for one, state in zip(self.sidecars, states, strict=True))
 
     def _audit(self) -> bool:
-        """True if the audit finds no violation. Its progress goes to stderr."""
+        """Runs the audit. Returns True if it found every message delivered and no violation. Its progress goes to
+        stderr."""
         self.console.print("audit: Spark reads the topics and compares every request with its outcome")
         arguments = ["audit", "-b", self.bootstrap, "--requests", REQUESTS, "--output", "json", "--slack", "1s"]
         arguments += ["--spark-conf", f"spark.local.dir={self.directory}"]

@@ -1,7 +1,7 @@
 """The demo's clients: a plain producer of requests, and read_committed readers of the targets.
 
-They use only the header names of Postdate. Thread rule: a `Sender` belongs to one thread; each reader has a separate
-thread and only puts records into the queue of its `Readers`.
+Of Postdate's protocol, they use only the header names and the choice of the partition. Thread rule: a `DemoSender`
+belongs to one thread; each reader has a separate thread and only puts arrivals into the queue of its `Readers`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""An archive of the broker's loaded classes, which a JVM maps into memory: a start takes about half the processor time.
+"""An archive of the broker's loaded classes, which a JVM maps into memory. A start then takes about half the processor
+time.
 
 The first broker that is stopped cleanly writes the archive, and all later ones with the same Java and jars read it (JEP
-350). It is in the cache directory. A JVM ignores an archive that does not fit it, so a wrong one costs time only.
+350). The archive is in the cache directory. A JVM ignores an archive that does not fit it, so a wrong archive costs
+only time.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from uuid import uuid4
 
 from postdate.tools.dev_broker.jars import cache_dir
 
-#: The exit statuses of a JVM that ended completely, so that its archive is complete: 143 after SIGTERM.
+#: The exit statuses of a JVM that shut down cleanly, so that its archive is complete: 0, or 143 after SIGTERM.
 _COMPLETE = (0, 128 + signal.SIGTERM)
 
 
@@ -33,7 +35,7 @@ class ClassArchive:
         return self.path.exists()
 
     def reading_options(self) -> list[str]:
-        """Returns the options of a JVM that uses the archive, if it exists."""
+        """Returns the options of a JVM that uses the archive, or no options if there is no archive."""
         return [f"-XX:SharedArchiveFile={self.path}"] if self.exists() else []
 
     def options(self) -> list[str]:

@@ -1,8 +1,8 @@
 """The development broker as one container of the image apache/kafka, started with the docker command: no Java, no
 PySpark.
 
-The container is named after its port and removed when it stops; its data goes with it. The engine must be on this
-machine, since clients come to 127.0.0.1. For one caller at a time.
+The container is named after its port. When it stops, it is removed with its data. The engine must be on this machine,
+since clients connect to 127.0.0.1. For one caller at a time.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class DockerBroker(DevBroker):
         """Returns when a transaction has succeeded; pulls the image first if it is missing.
 
         Raises DevBrokerFailed, and leaves no container behind, if docker, its engine, the image or the port is
-        unavailable.
+        unavailable, or if the broker does not start.
         """
         if self.is_running():
             return
@@ -76,15 +76,15 @@ class DockerBroker(DevBroker):
             raise
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Kills and removes the container with its data. Does nothing if none runs.
+        """Kills and removes the container with its data. Does nothing if none was started.
 
-        Waits at most `timeout_s` until the docker command has ended.
+        Waits at most `timeout_s` for the end of `docker run`, and then kills that command.
         """
         if self._process is None:
             return
         docker = shutil.which("docker") or "docker"
         deadline = time.monotonic() + timeout_s
-        # Repeated until the command has ended: it may be about to create or start the container.
+        # Repeated until `docker run` has ended, since it may be about to create or start the container.
         while self._process.poll() is None and time.monotonic() < deadline:
             _succeeds([docker, "rm", "--force", self.name])
             time.sleep(_POLL_S)
@@ -170,7 +170,7 @@ def node_environment(host: str, port: int) -> dict[str, str]:
 
 
 def run_command(docker: str, name: str, image: str, host: str, port: int) -> list[str]:
-    """Returns the command that runs the node in the foreground and removes the container when it ends."""
+    """Returns the command that runs the node in the foreground and removes the container when the node ends."""
     command = [docker, "run", "--rm", "--name", name, "--publish", f"{host}:{port}:{port}"]
     for variable, value in node_environment(host, port).items():
         command += ["--env", f"{variable}={value}"]

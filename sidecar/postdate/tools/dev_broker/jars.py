@@ -56,7 +56,8 @@ def kafka_libs(progress: Progress = quiet, version: str = KAFKA_VERSION) -> Path
     """Returns the directory with Kafka's jars. If this machine has none, downloads them first (44 MB, about 30 s). The
     variable POSTDATE_KAFKA_LIBS replaces only the default version.
 
-    Raises DevBrokerFailed if the download fails; the message names the remedy.
+    Raises DevBrokerFailed if POSTDATE_KAFKA_LIBS names a directory without Kafka's jar, if PySpark or Java is missing
+    for the download, or if the download fails. The message names the remedy.
     """
     given = os.environ.get("POSTDATE_KAFKA_LIBS")
     if given and version == KAFKA_VERSION:
@@ -111,7 +112,8 @@ def _fetch(java: str, ivy_jar: Path, libs: Path, version: str, progress: Progres
 
 
 def _run_ivy(command: list[str], version: str, progress: Progress) -> subprocess.CompletedProcess[str]:
-    """Runs Ivy to its end, and reports progress. The result's stdout has the last lines of output, without URLs."""
+    """Runs Ivy to its end, and reports progress. The result's stdout has the last lines of output, with URLs
+    shortened to their file names."""
     progress(f"resolving the jars of Kafka {version}", 0, 0)
     last_lines: deque[str] = deque(maxlen=15)
     found = fetched = 0

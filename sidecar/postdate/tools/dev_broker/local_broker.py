@@ -1,8 +1,8 @@
-"""A single-node Apache Kafka as a child process: started, stopped, killed, paused and restarted by its process id.
+"""A single-node Apache Kafka as a child process, which can be stopped, killed, paused and restarted.
 
 All files are in one directory: `kafka/` with the logs of the topics, `server.properties`, `broker.log` with the output
-of the JVM, and `broker.pid` with its process id while it runs. A restart in the same directory is the same cluster with
-the same data. Thread rule: any thread, one caller at a time.
+of the JVM, and `broker.pid` with the JVM's process id while it runs. A restart in the same directory is the same
+cluster with the same data. Thread rule: any thread, one caller at a time.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from postdate.tools.dev_broker.uninterrupted import uninterrupted
 HEAP_MB = 512
 #: The options of the JVM unless KAFKA_JVM_PERFORMANCE_OPTS, the variable of Kafka's own scripts, is set. Only the quick
 #: compiler (C1) is used: the other compiler takes a third of a core in the first minutes, and such a broker seldom
-#: lives longer. C1 compiles a method after a tenth of the usual number of calls, since the interpreter took a fifth of
-#: the processor time of the first 600 transactions.
+#: runs for longer. C1 compiles a method after a tenth of the usual number of calls, since the interpreter took a fifth
+#: of the processor time of the first 600 transactions.
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:CompileThresholdScaling=0.1 -XX:+UseG1GC -XX:MaxGCPauseMillis=20"
-#: A cold start takes about 3 s on a quick machine; with a load of 12 on two cores, a container took more than 90 s.
+#: A cold start takes about 3 s on a fast machine. With a load of 12 on two cores, a container took more than 90 s.
 START_TIMEOUT_S = 180.0
-#: A clean stop takes about 1 s. After this time the broker is killed, which loses no data.
+#: A clean stop takes about 1 s. After this time the broker process is killed, which loses no data.
 STOP_TIMEOUT_S = 20.0
-#: How much of the log an error message shows.
+#: The number of log lines that an error message shows.
 LOG_LINES_SHOWN = 15
 
 
@@ -57,10 +57,11 @@ class Jvm:
 
 
 QUICK_JVM = Jvm()
-"""For a broker that lives for minutes."""
+"""For a broker that runs for minutes."""
 
 PRODUCTION_JVM = Jvm(1024, "-server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35")
-"""The options with which Kafka's own scripts start a broker if their variables are unset: both compilers, G1."""
+"""The largest heap and the main options with which Kafka's own scripts start a broker if their variables are unset:
+both compilers, G1."""
 
 
 def free_port() -> int:
@@ -84,7 +85,7 @@ class DevBroker(ABC):
 
     @abstractmethod
     def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Returns when a transaction has succeeded. Raises DevBrokerFailed, and leaves nothing running."""
+        """Returns when a transaction has succeeded. If it raises DevBrokerFailed, it leaves nothing running."""
 
     @abstractmethod
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
@@ -96,12 +97,13 @@ class DevBroker(ABC):
         return f"{self.host}:{self.port}"
 
     def is_running(self) -> bool:
-        """True if the process that this object started still lives, even if it is paused."""
+        """True if the process that this object started has not ended, even if it is paused."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def exit_status(self) -> int:
-        """The exit status of the broker; -N: signal N has ended it. Requires that it has been started and has ended."""
+        """The exit status of the broker; -N if signal N has ended it. Requires that the broker was started and has
+        ended without a call of `stop` or `kill`, which forget the process."""
         assert self._process is not None
         assert self._process.returncode is not None
         return self._process.returncode
@@ -165,7 +167,7 @@ class LocalBroker(DevBroker):
 
     @property
     def pid(self) -> int:
-        """The process id of the running broker. Raises DevBrokerFailed if this object has started none."""
+        """The process id of the broker. Raises DevBrokerFailed before the start, and after `stop` or `kill`."""
         if self._process is None:
             raise DevBrokerFailed("The broker has not been started.")
         return self._process.pid
@@ -186,7 +188,8 @@ class LocalBroker(DevBroker):
             raise
 
     def launch(self) -> None:
-        """Starts the process and returns immediately. Raises as `start`, except for a broker that does not start.
+        """Starts the process and returns without waiting until the broker is ready; the first start downloads the jars
+        and formats the data directory. Raises as `start`, except for a broker that does not start.
 
         Requires that the broker does not run.
         """
@@ -217,7 +220,7 @@ class LocalBroker(DevBroker):
         if self._process is None:
             return
         if self.is_running():
-            self.resume()  # a paused process would not handle it
+            self.resume()  # a paused process would not handle SIGTERM
             self._process.terminate()
         try:
             self._process.wait(timeout_s)
@@ -244,7 +247,7 @@ class LocalBroker(DevBroker):
 
     def pause(self) -> None:
         """Sends SIGSTOP: connections stay open, and nothing answers. Returns when every thread has stopped, which takes
-        a while on a busy machine."""
+        a while on a busy machine, or after STOP_TIMEOUT_S."""
         os.kill(self.pid, signal.SIGSTOP)
         deadline = time.monotonic() + STOP_TIMEOUT_S
         while not _is_stopped(self.pid) and time.monotonic() < deadline:
@@ -255,7 +258,8 @@ class LocalBroker(DevBroker):
         os.kill(self.pid, signal.SIGCONT)
 
     def wait(self, timeout_s: float | None = None) -> int | None:
-        """Waits until the broker ends; returns its exit status, or None if it still runs after `timeout_s`."""
+        """Waits until the broker ends. Returns its exit status, or None if it still runs after `timeout_s`. Returns
+        None immediately if there is no process."""
         if self._process is None:
             return None
         try:
@@ -296,7 +300,8 @@ class LocalBroker(DevBroker):
             )
 
     def _refuse_a_running_one(self) -> None:
-        """Raises DevBrokerFailed with the process id of the broker that already runs in this directory."""
+        """Raises DevBrokerFailed if a broker already runs in this directory. The message has its process id. Without
+        /proc, the check is omitted."""
         try:
             pid = int((self.data_dir / "broker.pid").read_text())
             command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
@@ -340,8 +345,8 @@ def new_cluster_id() -> str:
 
 
 def with_parent_death_signal(command: list[str]) -> list[str]:
-    """Returns the command, changed to end when this process dies. Unchanged if the system has no `setpriv`, or if the
-    caller is not the main thread.
+    """Returns a command whose process gets SIGTERM when this process dies. Returns `command` unchanged if the system
+    has no `setpriv`, or if the caller is not the main thread.
 
     The kernel sends the signal when the *thread* that started the command ends, not when the process ends.
     """

@@ -10,7 +10,7 @@ from pathlib import Path
 def node_settings(host: str, port: int, controller_port: int) -> dict[str, str]:
     """Returns the settings of a single node: broker and controller in one, and every internal topic with one replica.
 
-    The caller adds the data directory and the bind addresses of the listeners.
+    The caller adds the bind addresses of the listeners and, outside a container, the data directory.
     """
     return {
         "node.id": "1",
@@ -29,8 +29,8 @@ def node_settings(host: str, port: int, controller_port: int) -> dict[str, str]:
         "transaction.state.log.num.partitions": "8",
         # On one machine, there is no need to wait for more members.
         "group.initial.rebalance.delay.ms": "0",
-        # With group.protocol = consumer, the group notices a killed member, and hands over, as quickly as with the
-        # classic protocol here. By default this takes 45 s and 5 s.
+        # With group.protocol = consumer, these settings determine when the broker considers a killed member dead (by
+        # default after 45 s), and how often members learn of new assignments (by default every 5 s).
         "group.consumer.min.session.timeout.ms": "6000",
         "group.consumer.session.timeout.ms": "6000",
         "group.consumer.min.heartbeat.interval.ms": "300",
@@ -42,7 +42,7 @@ def node_settings(host: str, port: int, controller_port: int) -> dict[str, str]:
         # By default the controller writes an empty record every 500 ms, which shows other nodes that it is alive. This
         # takes a third of the processor time of a broker at rest.
         "metadata.max.idle.interval.ms": "0",
-        # The default of 128 MiB is a third of the heap this broker gets.
+        # The default of 128 MiB is a quarter of this broker's heap.
         "log.cleaner.dedupe.buffer.size": "16777216",
     }
 

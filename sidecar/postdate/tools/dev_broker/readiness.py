@@ -1,6 +1,6 @@
-"""Waits until a broker is ready: when a transaction has succeeded, not when its port is open.
+"""Waits until a broker is ready. A broker is ready once a transaction has succeeded, not once its port is open.
 
-After a start the port answers first; the coordinators of groups and transactions follow, and their topics are created
+After a start, the port answers first. The coordinators of groups and transactions follow, and their topics are created
 on first use. A client that connects earlier waits or fails. So the probe commits a whole transaction.
 """
 
@@ -24,10 +24,10 @@ _ATTEMPT_S = 15.0
 
 
 def wait_until_ready(host: str, port: int, timeout_s: float, check_alive: Callable[[], None]) -> None:
-    """Returns when a transaction has been committed on the broker at host:port, or through it on its cluster.
+    """Returns when a transaction has been committed on the cluster to which the broker at host:port belongs.
 
-    `check_alive` is called between attempts and raises if waiting is pointless. Raises DevBrokerFailed after
-    `timeout_s`.
+    `check_alive` is called before each attempt, and raises if waiting is pointless. Raises DevBrokerFailed if an
+    attempt fails after `timeout_s`.
     """
     deadline = time.monotonic() + timeout_s
     _wait_for_port(host, port, deadline, check_alive)

@@ -18,7 +18,8 @@ _HELD = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Runs the block to its end; a signal that arrives meanwhile is handled afterwards.
+    """Runs the block to its end. The first SIGINT or SIGTERM that arrives meanwhile is handled afterwards; later ones
+    are dropped.
 
     Only for short blocks. Signal handlers run only in the main thread, so other threads defer nothing.
     """
@@ -35,7 +36,7 @@ def uninterrupted() -> Iterator[None]:
         yield
     finally:
         for number, handler in earlier.items():
-            # None: a handler that Python did not install, and cannot restore.
+            # None stands for a handler that Python did not install, and cannot restore.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         if came:
             signal.raise_signal(came[0])

@@ -2,10 +2,10 @@
 
     python -m postdate.tools.bench.baselines.raw_copy BOOTSTRAP SOURCE TARGET COUNT BATCH
 
-Consumes COUNT records of SOURCE with their headers, and produces them to TARGET in transactions of BATCH records. It
-neither delays nor stores them, and uses one thread. With an empty TARGET it only consumes. Prints {"records": …,
-"seconds": …, "cpu_s": …}; the times start at the first record. It is written as a user without Postdate would write
-it, so it does not use `postdate.kafka.interface`.
+The program consumes COUNT records of SOURCE with their headers, and produces them to TARGET in transactions of BATCH
+records. It neither delays nor stores them, and uses one thread. With an empty TARGET it only consumes. It prints
+{"records": …, "seconds": …, "cpu_s": …}; the times start at the first record. It is written as a user without Postdate
+would write it, so it does not use `postdate.kafka.interface`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import uuid
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-#: If no record arrives for this many seconds, there are fewer than COUNT.
+#: Seconds: the time-out of each request to the cluster, and of the wait for the first record. Later, one second without
+#: a record means that there are fewer than COUNT.
 _TIMEOUT_S = 30.0
 
 #: Milliseconds before the library fetches again if its queue is full. With the default of 1 s, the consumer would empty
@@ -26,7 +27,8 @@ _FETCH_PAUSE_MS = 20
 
 
 def copy(bootstrap: str, source: str, target: str, count: int, batch: int) -> tuple[float, float]:
-    """Returns wall and processor time, s, for `count` records. Raises RuntimeError if the topic has fewer."""
+    """Returns the wall-clock time and the processor time, s, for `count` records. Raises RuntimeError if the topic has
+    fewer."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

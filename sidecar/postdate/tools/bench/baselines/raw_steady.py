@@ -44,7 +44,7 @@ class RawProducer(threading.Thread):
         self.error: KafkaException | None = None
 
     def begin(self) -> None:
-        """Fences an earlier producer with the same transactional id. Blocks until the broker answers."""
+        """Registers the transactional id with its coordinator. Blocks until the coordinator answers."""
         self._producer.init_transactions(_TIMEOUT_S)
 
     def run(self) -> None:
@@ -71,7 +71,7 @@ class RawProducer(threading.Thread):
 
 
 class SteadyLoad:
-    """`count` messages at `rate` a second for `producers`, with a pause of `pause_s` between transactions."""
+    """`count` messages at `rate` a second, from `producers` producers that pause for `pause_s` between transactions."""
 
     def __init__(self, producers: int, rate: float, seconds: float, pause_s: float) -> None:
         self.producers, self.rate, self.count, self.pause_s = producers, rate, int(rate * seconds), pause_s
