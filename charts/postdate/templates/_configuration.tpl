@@ -1,4 +1,4 @@
-{{/* A value of TOML. Numbers come as floats out of YAML; a whole one must not be written with a point. */}}
+{{/* Formats a value as TOML. Helm reads numbers as floats; an integer must be written without a decimal point. */}}
 {{- define "postdate.tomlValue" -}}
 {{- if kindIs "slice" . -}}
 [{{- range $index, $item := . }}{{ if $index }}, {{ end }}{{ include "postdate.tomlValue" $item }}{{ end -}}]
@@ -13,7 +13,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Lines `key = value`, in the order of the keys; what is null or a table is left out. */}}
+{{/* Formats a map as lines `key = value`, sorted by key. Omits null values and tables. */}}
 {{- define "postdate.tomlLines" -}}
 {{- range $key := keys . | sortAlpha }}
 {{- $value := get $ $key }}
@@ -23,7 +23,7 @@
 {{- end }}
 {{- end -}}
 
-{{/* librdkafka properties of every client: those of the values, and what tls and sasl amount to. */}}
+{{/* librdkafka properties of every client: `kafka.common`, and those that follow from `kafka.tls` and `kafka.sasl`. */}}
 {{- define "postdate.commonProperties" -}}
 {{- $kafka := .Values.kafka -}}
 {{- $made := dict -}}
@@ -53,7 +53,7 @@
 {{- merge (dict) $kafka.common $made | toJson -}}
 {{- end -}}
 
-{{/* The file that the program reads. Nothing secret is in it. */}}
+{{/* The configuration file of the program. It contains no secrets. */}}
 {{- define "postdate.configuration" -}}
 {{- include "postdate.check" . -}}
 # Made by the Helm chart from `kafka`, `requestTopics` and `config` of the values.

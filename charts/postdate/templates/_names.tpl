@@ -2,7 +2,7 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 50 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* At most 46 characters: suffixes follow, and the name of a CronJob has 52 at most. */}}
+{{/* At most 46 characters, since suffixes follow, and Kubernetes limits the name of a CronJob to 52. */}}
 {{- define "postdate.fullname" -}}
 {{- $name := include "postdate.name" . -}}
 {{- if .Values.fullnameOverride -}}
@@ -26,7 +26,7 @@
 {{- default (printf "%s-api-token" (include "postdate.fullname" .)) .Values.api.existingSecret -}}
 {{- end -}}
 
-{{/* What Kubernetes does not let change on a StatefulSet: nothing here may depend on a version. */}}
+{{/* Labels of the selectors. They are immutable in a StatefulSet, so none may depend on a version. */}}
 {{- define "postdate.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "postdate.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -44,7 +44,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- merge $own .root.Values.commonLabels | toYaml -}}
 {{- end -}}
 
-{{/* The annotations block of an object, or nothing; (dict "root" $ "own" (dict …)). */}}
+{{/* The annotations block of an object; empty if it has none. The argument is (dict "root" $ "own" (dict …)). */}}
 {{- define "postdate.annotations" -}}
 {{- $all := merge (dict) .own .root.Values.commonAnnotations -}}
 {{- if $all }}
@@ -53,7 +53,8 @@ annotations:
 {{- end }}
 {{- end -}}
 
-{{/* The reference of an image; (dict "image" … "default" the main image's values "tag" the tag where none is given). */}}
+{{/* The reference of an image. The argument is a dict: `image`, `default` (its registry and repository apply if `image`
+names none), and `tag` (applies if `image` names none). */}}
 {{- define "postdate.imageReference" -}}
 {{- $registry := default .default.registry .image.registry -}}
 {{- $repository := default .default.repository .image.repository -}}
@@ -74,7 +75,8 @@ annotations:
 {{- include "postdate.imageReference" (dict "image" .Values.audit.image "default" .Values.image "tag" $tag) -}}
 {{- end -}}
 
-{{/* On one of the two services only, so that no pod is scraped twice; and on the one that has pods not ready, too. */}}
+{{/* Only one of the two services has this label, so that no pod is scraped twice. It is the headless service, which also
+includes pods that are not ready. */}}
 {{- define "postdate.scrapedLabel" -}}
 postdate/scrape: "true"
 {{- end -}}

@@ -1,4 +1,4 @@
-{{/* Parts that the pods of sidecar, topics, audit and test share. */}}
+{{/* Parts that the pods of the sidecars, the topics Job, the audit and the test share. */}}
 
 {{- define "postdate.scheduling" -}}
 {{- with .Values.image.pullSecrets }}
@@ -22,7 +22,7 @@ securityContext:
   {{- toYaml .Values.podSecurityContext | nindent 2 }}
 {{- end -}}
 
-{{/* Where the program finds its configuration, and the user name that a secret holds. */}}
+{{/* Environment variables: the path of the configuration file, the user name if a secret contains it, `extraEnvVars`. */}}
 {{- define "postdate.environment" -}}
 - name: POSTDATE_CONFIG
   value: /etc/postdate/config/postdate.toml
@@ -65,7 +65,7 @@ securityContext:
 {{- end }}
 {{- end -}}
 
-{{/* (dict "root" $ "configMap" name "tmpSizeLimit" size) */}}
+{{/* The volumes. The argument is (dict "root" $ "configMap" name "tmpSizeLimit" size). */}}
 {{- define "postdate.volumes" -}}
 - name: config
   configMap:
