@@ -1,7 +1,7 @@
 """The cases of the benchmark. Each takes an environment and a size, creates new topics, and returns the figures of one
 run. `CASES` lists them.
 
-Rates are compared with a raw copy of the same records in the same run. Thread rule: main thread.
+Many rates are compared with a raw copy of the same records in the same run. Thread rule: main thread.
 """
 
 from __future__ import annotations

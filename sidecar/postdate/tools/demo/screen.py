@@ -20,7 +20,7 @@ from rich.table import Table
 from postdate.tools.demo.ledger import Account, Ledger, percentile
 from postdate.tools.demo.traffic import now_ms
 
-#: Seconds between two updates on a terminal, and between two lines otherwise.
+#: Seconds between two updates of the table on a terminal, and between two lines of other output.
 _REDRAW_S = 0.2
 _LINE_S = 1.0
 

@@ -1,4 +1,4 @@
-"""Finds a Java that can run Kafka 4 and Spark 4: version 17 or later. JAVA_HOME comes first, then PATH."""
+"""Finds a Java that can run Kafka 4 and Spark 4: version 17 or later. If JAVA_HOME is set, PATH is not searched."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _ADVICE = (
 
 
 def find_java(what: str = "Kafka") -> str:
-    """Returns the path of a java executable of version 17 or later. Raises DevBrokerFailed if there is none; the
-    message names the remedy, and `what`, which needs Java."""
+    """Returns the path of a java executable of version 17 or later. Raises DevBrokerFailed if the Java of JAVA_HOME, or
+    else the first on PATH, is missing or older. The message names the remedy, and `what`, which needs Java."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if java is None or not os.access(java, os.X_OK):
