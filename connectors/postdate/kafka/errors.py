@@ -86,7 +86,8 @@ class OffsetOutOfRange(KafkaFault):
 
 
 class Unreachable(KafkaFault):
-    """The cluster did not answer in time, or its error has no more precise class and leaves the client usable."""
+    """The cluster cannot be reached or did not answer in time, or its error has no more precise class and leaves the
+    client usable."""
 
     retriable = True
 

@@ -82,7 +82,7 @@ SUSPICIOUS_END_S = 0.35
 SEEK_TIMEOUT_S = 1.0
 
 #: Seconds: how long a partition may refuse its seek as too early before this is reported as an error, and the interval
-#: of later reports. Any other refusal is reported immediately.
+#: of later reports. The first refusal for any other reason is reported immediately.
 START_TIMEOUT_S = 30.0
 
 #: The number of errors that a group consumer keeps between two calls of `errors`; a broker that is down causes many.

@@ -1,8 +1,8 @@
 """Queries and changes of the cluster. Thread-safe, as the library's admin client is.
 
 Each method sends its requests and waits for the library's futures. Requests to the coordinator of a group use other
-clients: see groups.py. After a fatal error or an unanswered request, the client is dropped, and the next request
-creates a new one. The caller gets a transient error.
+clients: see groups.py. If a request of `_answer` or `look_up` ends with a fatal or transient error, the client is
+dropped, and the next request creates a new one. The caller gets a transient error.
 """
 
 from __future__ import annotations
@@ -267,8 +267,8 @@ class ConfluentAdmin:
 
     @contextmanager
     def _replacing(self) -> Iterator[None]:
-        """Drops the client after a fatal error or an unanswered request within this context, and raises Unreachable
-        instead of FatalClient. The library sends requests to the broker that it considers the controller. While that
+        """Drops the client after a fatal or transient error within this context, and raises Unreachable instead of
+        FatalClient. The library sends requests to the broker that it considers the controller. While that
         broker hangs or is down, the library does not search for another one (librdkafka 2.16,
         `rd_kafka_broker_controller_async`)."""
         try:

@@ -28,8 +28,8 @@ The behaviour of the client library shapes this module (librdkafka 2.16, read in
   issue 5301; reproduced with a broker that gives such answers for a second). Only its statistics show this; `poll`
   raises it as fatal.
 - A fatal error may arrive in any call and any callback: as an event of a poll, in the error callback, as the answer to
-  a commit, or as the refusal of an assignment. `_fault` keeps it, and the next `poll` raises it. Only `subscribe` and
-  `close` raise their errors directly.
+  a commit, or as the refusal of an assignment. Except in `subscribe` and `close`, `_fault` keeps it,
+  and the next `poll` raises it.
 
 All methods run on the poll thread, except `confirm`.
 """
@@ -321,8 +321,8 @@ class ConfluentGroupConsumer:
         self._errors.append((None, Unreachable(f"{why}: {_NEEDS_BROKERS}")))
 
     def _is_wanted(self, part: Partition, offset: int) -> bool:
-        """True if a batch that begins at `offset` is not before the requested start. Repeats the seek if it is. False
-        if the partition is not started."""
+        """True if the partition is started, and a batch that begins at `offset` is not before the requested start. If
+        the batch is before the start, repeats the seek."""
         wanted = self._next.get(part)
         if wanted is None:
             return False
@@ -356,7 +356,7 @@ class ConfluentGroupConsumer:
             self._next[part] = start.offset
 
     def _seek_failed(self, part: Partition, start: _Start, error: KafkaException) -> None:
-        """Adds the failure to `errors` from time to time. Assigns the partition again if it has refused its seek for
+        """Adds the failure to `errors` at intervals. Assigns the partition again if it has refused its seek for
         `SEEK_TIMEOUT_S`, since nothing else would start it."""
         now = time.monotonic()
         fault = self._fault(error, f"start {part.topic}/{part.index} at {start.offset}")

@@ -27,7 +27,7 @@ def wait_until_ready(host: str, port: int, timeout_s: float, check_alive: Callab
     """Returns when a transaction has been committed on the cluster to which the broker at host:port belongs.
 
     `check_alive` is called before each attempt, and raises if waiting is pointless. Raises DevBrokerFailed if an
-    attempt fails after `timeout_s`.
+    attempt fails once `timeout_s` has passed.
     """
     deadline = time.monotonic() + timeout_s
     _wait_for_port(host, port, deadline, check_alive)
