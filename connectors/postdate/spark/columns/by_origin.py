@@ -18,8 +18,8 @@ ORIGIN: Final = (*PARTITION, "offset")
 
 
 def by_origin(rows: DataFrame, request: Column, lists: Mapping[str, Column]) -> DataFrame:
-    """Returns one row for each origin: its `request`, null if no row has one, and for each of `lists` the non-null
-    values.
+    """Returns one row for each origin: its `request`, which is null if no row has one, and for each of `lists` an array
+    of the non-null values.
 
     Cost: one shuffle and one sort of the given rows.
     """

@@ -1,7 +1,7 @@
 """Digests of keys, values and headers. The audit compares digests, not bytes, so that bodies are never shuffled.
 
 Spark interprets higher-order functions (`filter`, `transform`) row by row, and compiles all other functions. So headers
-are looked up by the position of their name, and only a few headers are processed one by one.
+are looked up by the position of their name, and few records are processed header by header.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from pyspark.sql import functions as F
 
 from postdate.wire import headers as names
 
-# Compiled code converts up to this many headers to text. Records with more are rare; their headers are interpreted.
+# Compiled code converts up to this many headers of a record to text. Records with more headers are rare, and
+# interpreted code converts their headers.
 _COMPILED_HEADERS = 4
 
-# Nearly every request and delivery has one of these numbers of Postdate's headers.
+# The number of Postdate's headers in a request or a delivery is nearly always one of these.
 _OWN_COUNTS = (2, 3, 4)
 _LAST_OWN = 3
 _PREFIX = names.PREFIX
@@ -33,7 +34,8 @@ def digest(data: Column) -> Column:
 
 
 def headers_digest(headers: Column) -> Column:
-    """Returns the SHA-256 of names and values in their order; null values, empty values and repeats all change it."""
+    """Returns the SHA-256 of names and values in their order. Null values, empty values and repeats give different
+    digests."""
     count = F.size(headers)
     few = F.concat_ws(
         ";", *(F.when(count > place, _header_text(F.get(headers, place))) for place in range(_COMPILED_HEADERS))
@@ -50,7 +52,7 @@ def present(headers: Column) -> Column:
 def message_headers(headers: Column) -> Column:
     """Returns the headers that are not Postdate's own, in their order.
 
-    Nearly every record has Postdate's headers first or last. Then a slice suffices, which Spark compiles.
+    In nearly every record, Postdate's headers come first or last. A slice, which Spark compiles, then suffices.
     """
     data = F.filter(headers, lambda header: ~is_postdate_header(header))
     for count in reversed(_OWN_COUNTS):
@@ -74,9 +76,10 @@ def first_value(headers: Column, name: str) -> Column:
 
 
 def last_value(headers: Column, name: str) -> Column:
-    """Returns the value of the last header with this name: the valid one in a record that Postdate wrote.
+    """Returns the value of the last header with this name, which is the valid one in a record that Postdate wrote; null
+    if there is none, or if its value is null.
 
-    Postdate writes few headers, at the end, so the search starts there.
+    Postdate appends few headers to a record, so the search starts at the end.
     """
     place = F.array_position(F.reverse(_names(headers)), name).cast("int")
     value = F.get(headers.getField("value"), F.when(place > 0, F.size(headers) - place))

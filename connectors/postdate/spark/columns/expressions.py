@@ -20,8 +20,9 @@ def memoized(make: Callable[..., Made]) -> Callable[..., Made]:
     """Memoizes `make`, a function that creates columns from its arguments alone.
 
     A column is a tree in the JVM, and each node costs a call to the JVM. Without the memo, a step of a continuous audit
-    spends more time on building its columns than on computing them. The number of different arguments is bounded, so a
-    process that keeps auditing new topics forgets earlier topics. One thread at a time.
+    spends more time on building its columns than on computing them. A memo has at most _REMEMBERED_MAX results: before
+    it exceeds them, it is cleared, so a process that keeps auditing new topics forgets earlier topics. Requires that
+    one thread at a time calls the function.
     """
     made: dict[tuple[Hashable, ...], tuple[Any, Made]] = {}
 
@@ -40,8 +41,8 @@ def memoized(make: Callable[..., Made]) -> Callable[..., Made]:
 def let(value: Column, body: Callable[[Column], Column]) -> Column:
     """Returns `body(value)`. Spark computes `value` once for each row, however often the body uses it.
 
-    Spark repeats an expression at each use, and detects repeats only outside of conditions. So nested conditions grow
-    exponentially in code size and cost (measured: parsing an instant is 22 times slower without `let`).
+    Without `let`, Spark repeats an expression at each use, and detects repeats only outside of conditions. So the code
+    size and cost of nested conditions grow exponentially (measured: parsing an instant is 22 times slower).
     """
     return F.get(F.transform(F.array(value), body), 0)
 
@@ -66,7 +67,7 @@ def where_computed(rows: DataFrame, condition: Column) -> DataFrame:
 def natural(text: Column) -> Column:
     """Returns a non-negative number in at most 19 ASCII digits below 2**63, as bigint; null for anything else.
 
-    The regular expression applies only to a text that is not in the usual form of a number, since it takes a
+    The regular expression applies only to a text that is not in the usual form of a number, since matching takes a
     microsecond.
     """
     number = text.try_cast("bigint")

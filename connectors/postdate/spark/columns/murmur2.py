@@ -80,7 +80,7 @@ def _turned(word: Column) -> Column:
 
 
 def _tail(digits: Column, count: Column) -> Column:
-    """Returns the remaining `count` bytes, up to three, after the last word, little-endian; 0 if there are none."""
+    """Returns the number in the `count` bytes after the last word, up to three, little-endian; 0 if there are none."""
     padded = F.rpad(F.when(count > 0, digits).otherwise(F.lit("")), 8, "0")
     return let(_number(padded), _turned)
 

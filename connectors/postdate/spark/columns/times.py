@@ -1,4 +1,5 @@
-"""Times of requests as column expressions: texts of instants, durations and levels to milliseconds, and back.
+"""Times of requests as column expressions: texts of instants, durations and levels to milliseconds, and durations to
+texts.
 
 The expressions follow the format's description and share nothing with the sidecar's parser, so that a defect of that
 parser shows as a mismatch; a test compares the two. Everything here is Spark SQL: no row passes through Python. An
@@ -9,7 +10,7 @@ invalid text gives null.
     duration             1500   90s   2h30m   1d12h   1.5s   PT5M   P1DT12H   P2W
 
 Only the last component may have a fraction, and a fraction of a millisecond rounds up. Fractions are exact to 25
-digits. Plain numbers are checked first, since Spark interprets the other forms, about 10 µs each.
+digits. Plain numbers are checked first: Spark interprets the expressions for other forms, which takes about 10 µs each.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ def duration_ms(text: Column) -> Column:
 
 
 def durations_ms(texts: Sequence[Column]) -> Column:
-    """Returns the durations `texts` as an array in their order; null if `natural` can read all of them.
+    """Returns an array with the durations of those `texts` that `natural` cannot read, each at the index of its text.
+
+    Its other elements are null. The whole result is null if there is no such text. Use `duration_in` to read it.
 
     This expression contains the tree of `duration_ms` once for all texts. The tree is large, and Spark analyses,
     optimizes and sends each copy.
@@ -67,14 +70,14 @@ def durations_ms(texts: Sequence[Column]) -> Column:
 
 
 def duration_in(durations: Column, place: int, text: Column) -> Column:
-    """Returns the duration `text`: as `natural` reads it, otherwise element `place` of `durations`, the result of
-    `durations_ms`."""
+    """Returns the duration `text`: the result of `natural`, or if that is null, element `place` of `durations`, the
+    result of `durations_ms`."""
     return F.coalesce(natural(text), F.get(durations, place))
 
 
 def delay_of_level_ms(level: Column, levels_ms: Sequence[int]) -> Column:
-    """Returns the delay of a level of the table: level 0 is no delay, levels beyond the last count as the last; null if
-    invalid."""
+    """Returns the delay of a level by the table `levels_ms`; null if `level` is invalid. Level 0 is no delay, and
+    levels beyond the last count as the last."""
     table = F.array(F.lit(0).cast("bigint"), *(F.lit(delay_ms).cast("bigint") for delay_ms in levels_ms))
     number = natural(level)
     last = F.lit(len(levels_ms)).cast("bigint")
@@ -86,7 +89,7 @@ def draw_ms(window_ms: Column, topic: Column, partition: Column, offset: Column)
     """Returns the time from a message's due time to its chosen time, by the formula of docs/protocol.md; 0 without a
     window.
 
-    The origin is that of the request that gave the due time.
+    `topic`, `partition` and `offset` are the origin of the request that set the due time.
     """
     origin = F.concat_ws("/", topic, partition, offset).cast("binary")
     drawn = F.shiftright((window_ms + 1) * F.shiftright(F.crc32(origin), 8), 24)
@@ -96,8 +99,8 @@ def draw_ms(window_ms: Column, topic: Column, partition: Column, offset: Column)
 def due_ms(
     at: Column, delay: Column, delay_ms: Column, level: Column, request_ms: Column, levels_ms: Sequence[int]
 ) -> Column:
-    """Returns the due time of a request from `at`, `delay` or `level`; null if it is invalid. Exactly one of the three
-    is not null. `delay_ms` is the duration in `delay`.
+    """Returns the due time of a request from `at`, `delay` or `level`; null if it is invalid, or if all three are null.
+    Requires that at most one of them is not null. `delay_ms` is the duration in `delay`.
 
     `request_ms` is the timestamp of the request's record; if it is -1 or null, a relative delay gives null. A due time
     of 0 becomes 1: in the dispatch log, a first due time of 0 marks a request that was never pending.
@@ -142,7 +145,8 @@ def _is_number(text: Column) -> Column:
 
 
 def _rfc3339_ms(text: Column) -> Column:
-    """Returns the instant of a text that matches _RFC3339: all parts but the fraction are at fixed positions."""
+    """Returns the instant of a text that matches _RFC3339. All parts but the fraction are at fixed positions from the
+    start or the end."""
 
     def number(place: int) -> Column:
         return F.substring(text, place, 2).cast("bigint")
@@ -205,6 +209,6 @@ def _ceil_fraction(digits: Column, unit_ms: Column) -> Column:
 
 
 def _bigint(number: Column) -> Column:
-    """Returns a number as bigint; null from 2**63 on, which no broker can write."""
+    """Returns a number as bigint; null if it is 2**63 or more, which no timestamp of a record can be."""
     bounded = number.cast("decimal(38,0)")
     return F.when(bounded <= F.lit(_INTEGER_MAX).cast("decimal(20,0)"), bounded.try_cast("bigint"))

@@ -1,8 +1,8 @@
 """Charts as inline SVG: bars over steps, and lines over time. Pure functions from numbers to text.
 
-Colours are CSS classes; the page defines their values for light and dark mode. Every mark has its numbers in a
-`<title>`, which browsers show as a tooltip. A chart fetches nothing and runs no script. Cost: linear in the number of
-marks, which `limits` bounds.
+Colours are CSS classes; the page defines their values for light and dark mode. Every bar and every point of a line has
+its numbers in a `<title>`, which browsers show as a tooltip. A chart fetches nothing and runs no script. Cost: linear
+in the number of bars and points.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _GAP: Final = 0.2  # the share of a bar's width that stays free
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar: its label, its value (not negative), and its tooltip."""
+    """One bar: its label, its value, which is not negative, and its tooltip (`title`)."""
 
     label: str
     value: float
@@ -30,7 +30,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Line:
-    """One line: its name, and for each place a value or None."""
+    """One line: its name, and its value at each place of the x axis, or None."""
 
     name: str
     values: Sequence[float | None]
@@ -57,7 +57,8 @@ def bar_chart(bars: Sequence[Bar], what: str) -> str:
 
 
 def line_chart(places: Sequence[str], lines: Sequence[Line], what: str) -> str:
-    """Returns a chart of the lines over `places`, with a legend above; None interrupts a line."""
+    """Returns a chart of the lines over `places`, the labels of the x axis, with a legend above. A value None
+    interrupts a line."""
     known = [value for line in lines for value in line.values if value is not None]
     if not places or not known:
         return _nothing()
@@ -100,7 +101,8 @@ def _nothing() -> str:
 
 
 def _round_top(value: float) -> float:
-    """Returns the end of the axis: the smallest number from `value` on that is 1, 2, 4 or 5 times a power of ten."""
+    """Returns the end of the axis: the smallest number that is at least `value` and 1, and is 1, 2, 4 or 5 times a
+    power of ten."""
     size = 1.0
     while size < value:
         for factor in (2, 4, 5, 10):
@@ -130,7 +132,7 @@ def _below(labels: Sequence[tuple[float, str]]) -> list[str]:
 
 
 def _labelled(count: int) -> list[int]:
-    """Returns the places that get a label: about eight of `count`, evenly spaced."""
+    """Returns the indices of the places that get a label: at most eight of `count`, evenly spaced."""
     step = -(-count // _LABELS)
     return list(range(0, count, step))
 

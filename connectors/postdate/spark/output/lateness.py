@@ -24,7 +24,7 @@ class LatenessBound:
 
 @dataclass(frozen=True)
 class Exceeded:
-    """A figure of lateness above its bound. `str` gives a sentence for the user."""
+    """A figure of lateness above its bound. `str()` returns a sentence for the user."""
 
     figure: str
     bound_ms: int
@@ -58,8 +58,8 @@ def parse_bound(text: str) -> LatenessBound:
 
 
 def exceeded(bounds: Sequence[LatenessBound], lateness_ms: Mapping[str, int]) -> tuple[Exceeded, ...]:
-    """Returns the figures in `lateness_ms` that exceed their bounds, in the order of `bounds`; an empty tuple if there
-    are no figures."""
+    """Returns the figures in `lateness_ms` that exceed their bounds, in the order of `bounds`. A figure that is absent
+    exceeds no bound."""
     return tuple(
         Exceeded(bound.figure, bound.bound_ms, lateness_ms[bound.figure])
         for bound in bounds

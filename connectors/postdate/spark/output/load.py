@@ -1,4 +1,4 @@
-"""The load that requests add, by second, minute, hour and day, and its chart as text. Cost: one shuffle."""
+"""The load that requests add in each minute, hour or day, its busiest second, and its chart as text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class LoadStep:
 
 @dataclass(frozen=True)
 class LoadHistogram:
-    """The non-empty steps of `step_ms`, by time; and the busiest second, None if there is no load."""
+    """The steps of length `step_ms`, ascending; and the busiest second, None if there is no load. Only the result of
+    `widened` has empty steps."""
 
     step_ms: int
     steps: tuple[LoadStep, ...]
@@ -49,7 +50,7 @@ NO_LOAD = LoadHistogram(_MINUTE_MS, (), None)
 def load_by(due: DataFrame, step_ms: int) -> DataFrame:
     """Returns the load of each non-empty step: `start_ms`, `rows`, `size_bytes`, and the `busiest` second in it.
 
-    `due` has `due_ms` and, for each of its rows, `rows` and `size_bytes`.
+    `due` has the columns `due_ms`, `rows` and `size_bytes`. Cost: two aggregations, by second and by step.
     """
     both = (F.sum("rows").cast("bigint").alias("rows"), F.sum("size_bytes").cast("bigint").alias("size_bytes"))
     seconds = due.groupBy(_start(_SECOND_MS).alias("due_ms")).agg(*both)
@@ -59,8 +60,8 @@ def load_by(due: DataFrame, step_ms: int) -> DataFrame:
 
 
 def gathered_load(due: DataFrame) -> LoadHistogram:
-    """Returns the load of `due` by minute, or by hour or day if there are too many steps. Cost: one job, rarely
-    more."""
+    """Returns the load of `due` by minute, or by hour or day if there are more than LOAD_STEPS_MAX steps. Cost: one job
+    for each length of steps that it tries, which is nearly always one."""
     for step_ms in (_MINUTE_MS, _HOUR_MS, _DAY_MS):
         steps = load_by(due, step_ms).orderBy("start_ms").limit(LOAD_STEPS_MAX + 1).collect()
         if len(steps) <= LOAD_STEPS_MAX:
@@ -78,7 +79,8 @@ def _start(step_ms: int) -> Column:
 
 
 def widened(load: LoadHistogram, steps_max: int) -> LoadHistogram:
-    """Returns the same load in at most `steps_max` steps, from first to last, with empty steps, for drawing."""
+    """Returns the same load for a chart: in at most `steps_max` steps, which include the empty steps between the first
+    and the last."""
     if not load.steps:
         return load
     first_ms, last_ms = load.steps[0].start_ms, load.steps[-1].start_ms
@@ -99,7 +101,8 @@ def _sum(at_ms: int, steps: Sequence[LoadStep]) -> LoadStep:
 
 
 def load_lines(load: LoadHistogram, what: str = "load added") -> list[str]:
-    """Returns the lines of the chart: a bar for each period, all of the same length, and the busiest second."""
+    """Returns the lines of the chart: a heading, a bar for each of at most BARS_MAX equal steps, and the busiest
+    second. Returns an empty list if there is no load."""
     drawn = widened(load, BARS_MAX)
     if not drawn.steps or load.busiest is None:
         return []

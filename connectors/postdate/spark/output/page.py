@@ -64,7 +64,7 @@ def figures(pairs: Sequence[tuple[str, str]]) -> str:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], marks: Sequence[str] = ()) -> str:
-    """Returns a table; numbers are right-aligned. `marks` gives each row a CSS class, "" for none."""
+    """Returns a table. Columns of numbers are right-aligned. `marks` has the CSS class of each row, or "" for none."""
     if not rows:
         return '<p class="nothing">none</p>'
     numeric = [

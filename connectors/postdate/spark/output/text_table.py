@@ -8,8 +8,8 @@ from collections.abc import Sequence
 def aligned_lines(
     heading: str, columns: Sequence[str], rows: Sequence[Sequence[object]], rows_max: int | None = None
 ) -> list[str]:
-    """Returns the lines of a table, with names left-aligned and numbers right-aligned; None gives an empty cell. Rows
-    beyond `rows_max` are only counted."""
+    """Returns the lines of a table, with text left-aligned and numbers right-aligned; None gives an empty cell. Rows
+    beyond `rows_max` are only counted. Without rows, the result is empty."""
     if not rows:
         return []
     shown = [[_cell_text(cell) for cell in row] for row in rows[:rows_max]]

@@ -1,5 +1,5 @@
-"""Records of Kafka as rows: requests, deliveries and dead letters, dispatch logs, verdict records.
+"""Kafka records as rows: requests, deliveries and dead letters, dispatch logs, verdict records.
 
-Imports the flat modules `errors` and `limits` of `postdate.spark`, and the packages `columns`, `output`, `session`.
-Thread rule: none; pure functions from DataFrame to DataFrame, which run no job.
+May import the flat modules `errors` and `limits` of `postdate.spark`, and the packages `columns`, `output`, `session`.
+Thread rule: none; pure functions from DataFrame to DataFrame. Only `policies.recorded_policies` runs a job.
 """

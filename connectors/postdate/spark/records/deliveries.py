@@ -1,4 +1,4 @@
-"""Converts records of targets and dead letters to rows: the deliveries and dead letters of each request."""
+"""Converts records of target topics and dead-letter topics to rows: deliveries and dead letters, with their origins."""
 
 from __future__ import annotations
 
@@ -25,37 +25,39 @@ from postdate.wire import headers as names
 # The number of headers that the sidecar adds to a dead letter: reason, detail, origin.
 _DEAD_LETTER_HEADERS = 3
 
-# The number of headers that the sidecar adds to a message that is not a return: origin, due, id.
+# The largest number of headers that the sidecar adds to a message: origin, due, id. Returns, occurrences and extra
+# deliveries have more.
 _OWN_HEADERS_MAX = 3
 
 OCCURRENCE_RECORD = (
     "struct<number:bigint,target:string,partition:int,offset:bigint,due_ms:bigint,next_ms:bigint,id:binary,"
     "own_headers:string,digests:array<binary>,control:bigint>"
 )
-"""A record of an occurrence or an extra delivery. `digests` are those of key, value and headers. `control` is the
-offset of an extra delivery's control, and `number` its number under that control; for an occurrence, `control` is
--1."""
+"""A record of an occurrence or an extra delivery. `digests` are those of key, value and headers. For an extra delivery,
+`control` is the offset of the control that requested it, and `number` counts the deliveries of this control. For an
+occurrence, `control` is -1."""
 
 
 def delivered_rows(records: DataFrame, requests: Sequence[str]) -> DataFrame:
-    """Returns one row for each record whose `postdate-origin` names one of the topics `requests`: the origin, and a
-    struct `record`."""
+    """Returns one row for each record whose `postdate-origin` names one of the topics `requests`, except occurrences
+    and extra deliveries. The columns are the origin and a struct `record`."""
     return without_garbled(record_rows(delivered_messages(records, requests)))
 
 
 def delivered_messages(records: DataFrame, requests: Sequence[str]) -> DataFrame:
     """Returns one row for each record, with the message instead of its digests. The columns are:
 
-        topic, partition, offset        the origin; null if it is not on one of `requests`, and for an occurrence
+        topic, partition, offset        the origin; null if it is not on one of `requests`, and if the record is an
+                                        occurrence or an extra delivery
         occurrence_of                   the origin of an occurrence or an extra delivery of a schedule
         target, place, record_offset    the position of the record
-        key, value, data                key, value and untouched headers
+        key, value, data                key, value, and headers that are not Postdate's
         due_ms, id, own_headers, retry  from the headers that Postdate adds
         is_garbled                      true if the origin cannot be read
 
     `own_headers`: if the record has n headers of Postdate, the names of its last n headers. They differ from those of a
-    normal delivery if other headers stand among or after Postdate's. `retry`: the last n headers from the third on, if
-    a message that is not a return never has so many; otherwise null.
+    normal delivery if other headers stand among or after Postdate's. `retry`: of these n headers, those from the third
+    on, if n is above three, as in a return, an occurrence or an extra delivery; otherwise null.
     """
     for columns in _message_steps(tuple(requests)):
         records = records.select(*columns)
@@ -66,9 +68,9 @@ def delivered_messages(records: DataFrame, requests: Sequence[str]) -> DataFrame
 def _message_steps(requests: Sequence[str]) -> list[list[Column]]:
     """Returns the columns of each step.
 
-    Each text is looked up once, in a separate step, and so is each value derived from it. Spark does not inline a
-    column that a later step uses more than once, and the code of one step stays short enough for the JIT compiler. No
-    step has a filter, since Spark would look up and parse all values a second time to evaluate it.
+    Separate steps look up each header value once, and compute once what follows from it: Spark does not inline a column
+    that a later step uses more than once. The code of one step stays short enough for the JIT compiler. No step has a
+    filter, since Spark would look up and parse all values a second time to evaluate the filter.
     """
     headers, places = F.col("headers"), ("origin_topic", "origin_partition", "origin_offset")
     kept = {"topic": "target", "partition": "place", "offset": "record_offset", "key": "key", "value": "value"}
@@ -112,13 +114,14 @@ def _message_steps(requests: Sequence[str]) -> list[list[Column]]:
 
 
 def with_origins_of_occurrences(messages: DataFrame) -> DataFrame:
-    """Returns the rows of `delivered_messages`. An occurrence has its origin in the same columns as other records."""
+    """Returns the rows of `delivered_messages`, in which occurrences and extra deliveries have their origin in the same
+    columns as other records."""
     return messages.withColumns({name: F.coalesce(name, F.col("occurrence_of")[name]) for name in ORIGIN})
 
 
 def record_rows(messages: DataFrame) -> DataFrame:
-    """Returns the rows of `delivered_messages` with an origin, readable or not: the origin, a struct `record` with
-    digests instead of the message, and `is_garbled`."""
+    """Returns the rows of `delivered_messages` that have a `topic` and an `offset`, or whose origin cannot be read. The
+    columns are the origin, a struct `record` with digests instead of the message, and `is_garbled`."""
     has_origin = F.col("topic").isNotNull() & F.col("offset").isNotNull()
     found = where_computed(messages, has_origin | F.col("is_garbled"))
     return found.select("topic", "partition", "offset", _record(), "is_garbled")
@@ -127,7 +130,7 @@ def record_rows(messages: DataFrame) -> DataFrame:
 def occurrence_records(messages: DataFrame) -> DataFrame:
     """Returns one row for each record of `delivered_messages` that is an occurrence or an extra delivery of a schedule:
     the origin, and a struct `record` as OCCURRENCE_RECORD. A record without a number, or an extra delivery that names
-    no control of the partition, counts as occurrence 0, which no schedule has."""
+    no control of its schedule's partition, gets the number 0, which no occurrence has."""
     found = where_computed(messages, F.col("occurrence_of").isNotNull())
     record = found.select("occurrence_of", _record())
 
@@ -137,7 +140,7 @@ def occurrence_records(messages: DataFrame) -> DataFrame:
     def behind(name: str) -> Column:
         return natural(text(name))
 
-    # The text is `<topic>/<partition>/<control>/<number>`. No topic has a slash in its name.
+    # The header value is `<topic>/<partition>/<control>/<number>`. No topic has a slash in its name.
     parts = F.split(text(names.EXTRA), "/")
     control, extra = natural(F.get(parts, 2)), natural(F.get(parts, 3))
     origin = F.col("occurrence_of")
@@ -180,15 +183,15 @@ UNREADABLE = "place string, problem string"
 
 
 def unreadable_dead_letters(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame:
-    """Returns the dead letters whose origin is not on the request topic of their dead-letter topic: `place`, and a
-    sentence `problem`."""
+    """Returns one row for each dead letter whose origin is unreadable, or not on the request topic of its dead-letter
+    topic. The columns are UNREADABLE; `requests_of` is as in `dead_letter_rows`."""
     place = F.concat_ws("/", "topic", "partition", "offset")
     unreadable = where_computed(_dead_letters(records), ~_is_own_dead_letter(requests_of))
     return unreadable.select(place.alias("place"), _problem("a dead letter"))
 
 
 def unreadable_records(records: DataFrame) -> DataFrame:
-    """Returns `place` and `problem` of the rows of `record_rows` with an invalid `postdate-origin`."""
+    """Returns the columns UNREADABLE for the rows of `record_rows` with an invalid `postdate-origin`."""
     place = F.concat_ws("/", "record.target", "record.partition", "record.offset")
     return where_computed(records, F.col("is_garbled")).select(place.alias("place"), _problem("a record"))
 
@@ -222,8 +225,9 @@ def dead_letter_rows(records: DataFrame, requests_of: Mapping[str, str], *, judg
     """Returns one row for each dead letter whose origin is on the request topic of its dead-letter topic: the origin,
     and a struct `letter`.
 
-    `requests_of` gives the request topic of each dead-letter topic. Without `judges_refusals`, refusals are not
-    checked: if a request is in a dialect, its parameters are not in the headers that this function reads.
+    `requests_of` maps each dead-letter topic to its request topic. Without `judges_refusals`, `unfounded` is null:
+    refusals cannot be checked on topics with dialects, since the parameters of a request in a dialect are not in the
+    headers that this function reads.
     """
     return _by_origin(_dead_letters(records), _is_own_dead_letter(requests_of), _dead_letter(judges_refusals))
 
@@ -262,9 +266,12 @@ def _dead_letter(judges_refusals: bool) -> Column:
 
 
 def _single_due_ms(as_sent: Column) -> Column:
-    """Returns the nominal time in the dead letter of an occurrence, which is a request for that occurrence alone: the
-    value of its last header. Null for the dead letter of a schedule. Dead letters of other messages may have a value as
-    well."""
+    """Returns the nominal time of a dead occurrence.
+
+    The dead letter of an occurrence is a request for this occurrence alone, and its last header as sent is
+    `postdate-at` with the nominal time. The result is null for the dead letter of a whole schedule. It need not be null
+    for the dead letter of another message.
+    """
     last = F.try_element_at(as_sent, F.lit(-1))
     is_single = (last.key == names.AT) & ~has(as_sent, names.CRON) & ~has(as_sent, names.EVERY)
     return F.when(is_single, natural(last.value.cast("string")))

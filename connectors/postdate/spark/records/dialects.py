@@ -1,9 +1,10 @@
 """Requests of topics with dialects (headers of other schedulers), read by the parser of the wire format, in Python.
 
-Column expressions for a dozen dialects would duplicate the parser's table. So with a dialect, each request that has
-other headers than Postdate's own passes through `parse_request` in a Python worker. This is slower, and no verdict can
-reveal a defect of that parser, since the audit compares with its result. Workers need Postdate for their Python. Rules
-that refuse requests (targets, horizon) are disabled here: refusals are not judged with dialects.
+Column expressions for a dozen dialects would duplicate the parser's table. So on a topic with dialects, `parse_request`
+parses in a Python worker each request that has other headers than Postdate's, no header, or no value. This is slower,
+and no verdict can reveal a defect of that parser, since the audit compares deliveries with its result. The Python
+workers need the `postdate` package. The limits on targets and the horizon are disabled here, since the audit does not
+judge refusals on topics with dialects.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ _WITHOUT_END_MS = 2**63 - 1
 
 
 class ReadRequest(NamedTuple):
-    """A request as a row of `_READ`, in the order of its columns. A field is null if the request does not have it or
-    was refused."""
+    """A request as a row of `_READ`, in the order of its columns. A field is None if the request does not have it. A
+    refused request has only `action`, `id`, `key` and `data`."""
 
     action: str
     target: str | None = None
@@ -75,8 +76,7 @@ NO_DIALECTS = DialectOptions()
 
 
 def rules_of(topic: str, levels_ms: Sequence[int], dialects: DialectOptions) -> RequestRules:
-    """Returns the rules of a request topic that determine the meaning of a request. Raises ValueError for an unknown
-    dialect."""
+    """Returns the rules by which the requests of a topic are parsed. Raises ValueError for an unknown dialect."""
     return RequestRules(
         topic=topic,
         levels_ms=tuple(levels_ms),
@@ -90,7 +90,7 @@ def rules_of(topic: str, levels_ms: Sequence[int], dialects: DialectOptions) -> 
 def read_by_the_parser(records: DataFrame, levels_ms: Sequence[int], dialects: DialectOptions) -> DataFrame:
     """Returns one row for each record: its parsed request, in the columns of `understood_rows`."""
     rules_for = _Rules(tuple(levels_ms), dialects)
-    read = F.udf(rules_for.reader(), _READ, useArrow=False)  # Arrow would pass other types than `read_request` takes
+    read = F.udf(rules_for.reader(), _READ, useArrow=False)  # Arrow would pass types that `read_request` does not take
     headers = present(F.col("headers"))
     request_ms = F.unix_millis("timestamp")
     parsed = records.select(
@@ -117,7 +117,7 @@ def read_by_the_parser(records: DataFrame, levels_ms: Sequence[int], dialects: D
 
 @dataclass(frozen=True)
 class _Rules:
-    """The serializable form of the rules. The rules cache texts, so each worker builds its own rules."""
+    """The serializable inputs of `rules_of`. The rules cache texts, so each worker builds its own rules."""
 
     levels_ms: tuple[int, ...]
     dialects: DialectOptions
@@ -140,7 +140,7 @@ def _kept_rules(topic: str, levels_ms: tuple[int, ...], dialects: DialectOptions
 def read_request(
     rules: RequestRules, partition: int, request_ms: int, key: Any, headers: Any, is_tombstone: bool
 ) -> ReadRequest:
-    """Returns one request as a row of `_READ`. A refused request has only its action, id, key and headers."""
+    """Returns one request as a row of `_READ`. A refused request has only its action, id, key and headers as sent."""
     sent: Headers = [(name, None if value is None else bytes(value)) for name, value in headers]
     own_key = None if key is None else bytes(key)
     try:

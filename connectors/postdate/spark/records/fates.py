@@ -1,14 +1,18 @@
 """Converts records of dispatch logs to rows: the log itself, the breaks of its chain, and one row for each fate.
 
 Nearly every record has the usual form: its fates come last, and all of them are `delivered`. A regular expression
-detects this form and extracts the fates, and only the rest of the record is parsed as JSON, at a third of the cost. Of
+detects this form and extracts the fates, and only the rest of the record is parsed as JSON, at a third of the cost. In
 other records, the fates are parsed as `array<array<string>>`, and each value is cast; with a schema of structs, Spark
-would silently turn a wrong fate, or malformed JSON, into nulls. A record with another format does not parse.
+would silently turn a wrong fate, or malformed JSON, into nulls. If a record does not have the format, `parses` is
+false.
 
-A fate is a text: `offset,due_ms` if it is `delivered`, otherwise `offset,name,due_ms`. Besides plain names, the name
-has these forms, in which `survivor` is the offset of the surviving request:
+A fate is a text: `offset,due_ms` in a record of the usual form, otherwise `offset,name,due_ms`. The name is a plain
+word such as `delivered` or `applied`, or has one of these forms, in which `survivor` is the offset of the surviving
+request:
 
     moved/new_due_ms/control_offset
+    paused/timestamp/control_offset, resumed/timestamp/control_offset, triggered/timestamp/control_offset
+                                                     of a schedule
     delivered/chosen_ms, dead/chosen_ms              of a message with a window
     cancelled/control_offset                         by a bulk control
     swept/count, applied/count                       of a bulk control
@@ -36,27 +40,27 @@ _OCCURRENCES = ("occurred", "skipped", *_EXTRAS)
 SWITCHES = ("paused", "resumed")
 EXTENDING = ("triggered", "backfilled")
 OF_CONTROLS = (*SWITCHES, *EXTENDING)
-"""The fates of a schedule that name a control and its timestamp."""
+"""The names of the fates of a schedule that name a control and its timestamp."""
 _OF_TIME = ("moved", *SWITCHES, "triggered")
 OCCURRENCE_FATE = (
     "struct<number:bigint,last:bigint,reason:string,nominal_ms:bigint,next_ms:bigint,log_offset:bigint,place:int,"
     "at_ms:bigint,late:boolean,control:bigint>"
 )
 """The fate of occurrences `number` to `last`, or of an extra delivery. `reason` is the reason of a skip, `dead` for a
-dead extra delivery, otherwise null. `control` is the offset of an extra delivery's control, and `number` its number
-under that control; for an occurrence, `control` is -1."""
+dead extra delivery, otherwise null. For an extra delivery, `control` is the offset of the control that requested it,
+and `number` counts the deliveries of this control. For an occurrence, `control` is -1."""
 _PLACED = ("topic", "partition", "log_offset", "place", "at_ms", "late")
 _SKIPS = ("missed", "paused", "gap", "grace", "dead")
 _CHOSEN = ("delivered", "dead")
 _COUNTED = ("swept", "applied")
 _SURVIVED = ("replaced", "kept", "dropped")
-# The bounds of a backfill, and the places of their texts.
+# The bounds of a backfill, each with its index in the parts of the name `backfilled/…`.
 _FILLED = ((3, "from"), (4, "until"))
 _BY_EARLIER = ("kept", "dropped")
 _KINDS = ("fates", "owner", "beat")
 _VERSIONS = (1, 2, 3)
 _VERSION_2, _VERSION_3 = 2, 3
-# Encloses the record in an array with an end mark: otherwise Spark ignores text after the end of the record.
+# Encloses the record in an array with an end mark. Without the mark, Spark would ignore text after the record.
 _MARKED = ("[", ',{"v":0}]')
 _JSON = (
     "ARRAY<STRUCT<v BIGINT, seq BIGINT, takeover BIGINT, instance STRING, `group` STRING, at BIGINT,"
@@ -74,7 +78,8 @@ _PLAIN = rf"\],\[({_NATURAL},{_NATURAL}){_DELIVERED}"
 
 
 def log_rows(records: DataFrame, fixed_ends: DataFrame) -> DataFrame:
-    """Returns one row for each dispatch-log record: position, LogAppendTime, sequence number, fates, and `parses`.
+    """Returns one row for each dispatch-log record, with the columns of `_log_columns`: among others its position,
+    LogAppendTime, sequence number and fates, and `parses`.
 
     `fixed_ends` has a row for each partition of a request topic: `topic`, `partition`, `log_topic`, `log_end` (the
     fixed end of its dispatch-log partition) and `log_is_whole`. Records from `log_end` on are `late`: they serve only
@@ -101,7 +106,7 @@ def _log_steps() -> list[list[Column]]:
         value,
         F.substring_index(value.cast("string"), _BEGIN, 1).alias("head"),
     ]
-    # The lengths are in bytes, since Spark searches a text character by character.
+    # Positions are counted in bytes, since Spark would step through a text character by character.
     before, behind = F.octet_length(head) + len(_BEGIN), F.octet_length(value)
     inner = F.substring(value, before + 1, behind - before - len(_END)).cast("string")
     ends_so = F.endswith(value, F.lit(_END.encode()))
@@ -161,14 +166,18 @@ def _log_columns() -> list[Column]:
 
 
 def fate_rows(log: DataFrame) -> DataFrame:
-    """Returns one row for each fate of the records that parse, except occurrences: the origin, and a struct `fate` that
-    sorts by its position in the log. Fates of OF_CONTROLS have the timestamp of their control as `new_due_ms`."""
+    """Returns one row for each fate in the records that parse, except those of occurrences and extra deliveries: the
+    origin, and a struct `fate` that sorts by its position in the log. In a fate of OF_CONTROLS, `new_due_ms` is the
+    timestamp of its control."""
     return _all_fate_rows(log).where(~one_of(F.col("fate.fate_name"), _OCCURRENCES))
 
 
 def exceptional_fate_rows(log: DataFrame, since_ms: int | None) -> DataFrame:
-    """Returns one row for each fate, occurrences included, of the records that contain other fates than `delivered`,
-    are late, or, if `since_ms` is given, were appended at this time or later."""
+    """Returns one row for each fate, those of occurrences included, in the exceptional records that parse.
+
+    A record is exceptional if it does not have the usual form, is late, or was appended at `since_ms` or later; None is
+    no such time.
+    """
     is_wanted = ~F.col("all_delivered") | F.col("late")
     if since_ms is not None:
         is_wanted |= F.col("at_ms") >= since_ms
@@ -176,8 +185,8 @@ def exceptional_fate_rows(log: DataFrame, since_ms: int | None) -> DataFrame:
 
 
 def occurrence_fates(log: DataFrame) -> DataFrame:
-    """Returns one row for each occurrence and each extra delivery in the records that parse: the origin, and a struct
-    `fate` as OCCURRENCE_FATE."""
+    """Returns one row for each fate of occurrences or of an extra delivery in the records that parse: the origin, and a
+    struct `fate` as OCCURRENCE_FATE. A skip of several occurrences is one fate."""
     occurrence_log = log.where(F.col("parses") & has_occurrences())
     exploded = occurrence_log.select("*", F.posexplode("fates").alias("place", "text"))
     middle = F.split(_middle(F.col("text")), "/")
@@ -216,7 +225,7 @@ def _all_fate_rows(log: DataFrame) -> DataFrame:
 
 @memoized
 def _fate_steps() -> list[list[Column]]:
-    """Returns the columns of two steps."""
+    """Returns the columns of each of two steps: the first splits the texts of fates, the second builds `fate`."""
     text, middle = F.col("fate"), F.col("middle")
     carried = ("topic", "partition", "log_topic", "log_offset", "place", "at_ms", "next_request", "late", "takeover")
     named = [
@@ -253,11 +262,13 @@ def _fate_steps() -> list[list[Column]]:
 
 
 def chain_breaks(log: DataFrame) -> DataFrame:
-    """Returns one row for each break of the chain: a record that does not parse, a gap or a repeat of `seq`, a log that
-    does not begin with 1, or a record of another writer than the last owner of the partition.
+    """Returns one row for each break of the chain.
+
+    A break is a record that does not parse, a gap or a repeat of `seq`, a whole log that does not begin with `seq` 1, a
+    record by another writer than the last owner of the partition, or a takeover without exactly one owner record.
 
     Columns: topic and partition of the requests, `log_topic`, `log_offset`, `problem`. Cost: one sort of each
-    partition's records; a record is a transaction, not a message.
+    partition's records, of which there is one for each transaction, not one for each message.
     """
     place = ["topic", "partition", "log_topic", "log_offset"]
     unparsed = log.where(~F.col("parses")).select(*place, F.lit("does not parse").alias("problem"))
@@ -268,7 +279,8 @@ def chain_breaks(log: DataFrame) -> DataFrame:
 
 @memoized
 def _problem() -> Column:
-    """Returns the problem of a record that follows the record `last`; null if there is no problem."""
+    """Returns the problem of a record whose predecessor is `last` (null for the first record); null if there is no
+    problem."""
     last, seq, takeover = F.col("last"), F.col("seq"), F.col("takeover")
     before, of_takeover = last.seq, F.concat(F.lit("takeover "), takeover)
     names_writer = F.concat(of_takeover, F.lit(" of "), F.col("writer"))
@@ -287,7 +299,7 @@ def _problem() -> Column:
 
 
 def _middle(fate: Column) -> Column:
-    """Returns the text between offset and due time."""
+    """Returns the name of a fate: the text between offset and due time."""
     return F.substring_index(F.substring_index(fate, ",", 2), ",", -1)
 
 
@@ -298,7 +310,7 @@ def _fate_text(values: Column) -> Column:
 
 
 def _is_whole(record: Column) -> Column:
-    """True if all parts of a record except its fates and policies are valid; a null result means false."""
+    """True if all parts of a record except fates, policies and ids are valid; a null result means false."""
     names_writer = record.instance.isNotNull() & record.group.isNotNull() & (record.takeover >= 0) & (record["at"] >= 0)
     has_numbers = record.v.isin(*_VERSIONS) & (record.seq >= 1) & (record.low_water >= 0)
     return names_writer & has_numbers & (record.low_water <= record.next_request) & record.kind.isin(*_KINDS)
@@ -339,10 +351,10 @@ def _is_fate(values: Column) -> Column:
 
 
 def _recurs(values: Column) -> Column:
-    """True if a fate belongs to a schedule: it needs version 3."""
+    """True if only a schedule has such a fate, which requires version 3."""
     return one_of(F.get(values, 2), (*_OCCURRENCES, *OF_CONTROLS, "completed"))
 
 
 def _is_of_version_2(values: Column) -> Column:
-    """True if a fate has a chosen time or a survivor, or belongs to a bulk control: it needs version 2."""
+    """True if a fate has a chosen time or a survivor, or belongs to a bulk control: it requires version 2."""
     return (F.size(values) == 4) | ((F.size(values) == 5) & ~one_of(F.get(values, 2), _OF_TIME))

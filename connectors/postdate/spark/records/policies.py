@@ -1,9 +1,10 @@
 """The texts of named policies, from the dispatch log.
 
-A row `[first request, name, text]` gives the meaning of the name from that request of the partition on, until the next
-row of the name; an empty text removes the name. Each dispatch-log record repeats the rows that requests at or above its
-low-water mark need. So the owner used the last row at or below a request, whichever record contains it. If two rows
-have the same name and request, the row of the later owner counts.
+A row `[first request, name, text]` defines the name for the requests of a partition from that offset on, until the next
+row of the same name; an empty text removes the name. Each dispatch-log record repeats the rows that requests at or
+above its low-water mark need. So for each request, the owner used the last row of the name whose offset is not above
+that of the request, whichever record contains this row. If two rows have the same name and offset, the row of the later
+owner counts.
 """
 
 from __future__ import annotations
@@ -48,9 +49,12 @@ def policy_rows(log: DataFrame) -> DataFrame:
 
 
 def read_rows(rows: Iterable[Row | Sequence[Any]]) -> tuple[PolicyRow, ...]:
-    """Returns the collected rows, sorted, with one row for each name and first request: the last of the rows with the
-    highest `takeover` (as in `policy_rows`). A row without `takeover` ranks lowest. Requires that rows of earlier runs
-    come first. Raises CannotRun for too many rows."""
+    """Returns the sorted rows, one for each partition, name and first request.
+
+    Of several such rows, the one with the highest `takeover` (as in `policy_rows`) counts, and of equal ones the last.
+    A row without `takeover` ranks lowest. Requires that rows of earlier runs come first. Raises CannotRun if more than
+    POLICIES_MAX rows remain.
+    """
     last: dict[tuple[Any, ...], tuple[int, str]] = {}
     for *key, text, takeover in ((*row, -1)[:_ROW_FIELDS] for row in rows):
         if takeover >= last.get(tuple(key), (-1, ""))[0]:
@@ -65,14 +69,16 @@ def read_rows(rows: Iterable[Row | Sequence[Any]]) -> tuple[PolicyRow, ...]:
 
 def recorded_policies(spark: SparkSession, log: DataFrame, known: Iterable[PolicyRow] = ()) -> DataFrame | None:
     """Returns the policies that are `known` or in `log`, as `with_policy_texts` needs them; None if there are none.
-    Cost: one job."""
+
+    Raises CannotRun as `read_rows`. Cost: one job.
+    """
     later = F.max_by("text", "takeover").alias("text")
     found = policy_rows(log).groupBy(*PolicyRow._fields[:-1]).agg(later).limit(POLICIES_MAX + 1).collect()
     return policy_table(spark, read_rows([*known, *found]))
 
 
 def needed(rows: Iterable[PolicyRow], next_offsets: Mapping[tuple[str, int], int]) -> tuple[PolicyRow, ...]:
-    """Returns the rows that are needed by requests from `next_offsets` of each partition on."""
+    """Returns the rows that requests need from the offsets `next_offsets` of their partitions on."""
     kept: list[PolicyRow] = []
     for (topic, partition, _), some in groupby(sorted(rows), key=lambda row: row[:3]):
         of_name, start = [*some], next_offsets.get((topic, partition), 0)

@@ -1,4 +1,4 @@
-"""The headers of a recurring schedule, read by column expressions: a request with a cron expression or an interval.
+"""Column expressions for the headers of recurring schedules: requests with a cron expression or an interval.
 
 `columns.times` reads the texts of times, which have the same format in all requests. `rules.times.cron_fields` and
 `rules.times.zone_files` read expressions and zones, since no column expression can compute nominal times.
@@ -23,12 +23,13 @@ BACKFILL: Final = "backfill"
 
 
 def recurs(headers: Column) -> Column:
-    """True if a request with these headers is a recurring schedule. Requires that it names no other action."""
+    """True if a request with these headers is a recurring schedule. Requires that the request names no other action."""
     return has(headers, names.CRON) | has(headers, names.EVERY)
 
 
 def recurrence_of(headers: Column) -> Column:
-    """Returns the headers that only schedules and backfills have; null for another request."""
+    """Returns the headers that only schedules and backfills have; null if a request has neither a cron expression, an
+    interval, a start nor an end."""
     is_one = recurs(headers) | has(headers, names.START) | has(headers, names.END)
     return F.when(is_one, F.filter(headers, lambda header: one_of(header.key, sorted(names.SCHEDULE))))
 
@@ -41,8 +42,11 @@ def filled_range(headers: Column) -> tuple[Column, Column]:
 
 
 def read_recurrence(headers: Column) -> list[Column]:
-    """Returns the values of the headers of a recurring schedule, each null if it is absent or cannot be read; and
-    `is_read`, true if all present headers can be read."""
+    """Returns the values of the headers of a recurring schedule, each null if it is absent or cannot be read.
+
+    The last column, `is_read`, is true if all times, durations and numbers that are present can be read. The other
+    headers are returned as texts.
+    """
 
     def text(name: str) -> Column:
         return first_value(headers, name).cast("string")

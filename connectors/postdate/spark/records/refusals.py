@@ -1,10 +1,10 @@
-"""Checks refusals: the request must justify the reason of its dead letter.
+"""Checks refusals: a request must justify the reason of its dead letter.
 
 The checks cover the reasons that follow from the headers alone: `missing-target`, `missing-time`, `conflicting-time`,
 `bad-time`, `bad-window`, `bad-if-pending`, `bad-if-ended`, `bad-latest`, `bad-selection`, `bad-spread`, `bad-id`,
 `unknown-header`, `duplicate-header`, `bad-retry` and `attempts-exhausted`. The checks read the headers of the dead
 letter, which must equal those of the request. Times and returns come from the audit's interpretation of the request.
-All functions create columns over a dead letter.
+All functions create columns over a dead letter or its request.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ def unfounded_refusal(reason: Column, headers: Column, topic: Column, partition:
 
 
 def is_time_readable(dead_letter: Column, request: Column) -> Column:
-    """True if the refusal `bad-time`, `bad-window` or `bad-latest` is unfounded: the request has a valid due time and
-    grace, a valid window, or a valid limit, respectively."""
+    """True if the refusal `bad-time`, `bad-window` or `bad-latest` is unfounded, since the request has a valid due time
+    and grace, a valid window, or a valid limit, respectively."""
     grace = ~dead_letter.has_grace | request.grace_ms.isNotNull()
-    # A record without a timestamp is refused as `bad-time` whatever its headers.
+    # A record without a timestamp is refused as `bad-time`, whatever its headers are.
     due = request.due_ms.isNotNull() & (request.request_ms >= 0)
-    # A return must have neither window nor limit.
+    # A return must have neither a window nor a limit.
     window = F.coalesce(_is_length(request.window_ms) & ~dead_letter.has_retry, F.lit(False))
     latest = F.coalesce(_is_length(request.latest_ms) & ~dead_letter.has_retry & ~request.keeps, F.lit(False))
     is_readable = F.when(dead_letter.reason == Reason.BAD_TIME.value, due & grace)
@@ -101,8 +101,8 @@ def _is_if_ended(headers: Column) -> Column:
 
 
 def is_return_sound(dead_letter: Column, request: Column) -> Column:
-    """True if the refusal `bad-retry` or `attempts-exhausted` of a return is unfounded: it has the format, or has
-    attempts left, respectively.
+    """True if the refusal `bad-retry` or `attempts-exhausted` of a return is unfounded, since the return is well-formed
+    or has attempts left, respectively.
 
     The audit does not know the horizon, so it does not judge a `bad-retry` whose detail names the horizon.
     """
@@ -119,7 +119,7 @@ def _is_known(name: Column) -> Column:
 
 
 def _is_bad_id(headers: Column, topic: Column, partition: Column) -> Column:
-    """True if the id is empty, too long or not UTF-8, or the named origin is not in this partition."""
+    """True if the id is empty, too long or not UTF-8, or the named origin is unreadable or not in this partition."""
     id_, origin = first_value(headers, names.ID), parsed_origin(first_value(headers, names.ORIGIN).cast("string"))
     length = byte_length(id_)
     is_bad = (length < 1) | (length > ID_BYTES_MAX) | ~F.coalesce(F.is_valid_utf8(id_.cast("string")), F.lit(True))

@@ -2,21 +2,24 @@
 
 topic partition offset   the origin
 request_ms               the record's timestamp, epoch ms
-action target            as in the request; `recurring` for a schedule with a cron expression or an interval,
-                         `schedule` for another request that names no other action
-due_ms                   first due time; null if the request names no time, several times, or an unreadable time
-id acts_on               the caller's id; the offset in its partition that a control or a return names by origin
-grace_ms                 the longest permitted lateness; null: unlimited
-window_ms                the length of its window; null if it has no readable window
-latest_ms                the latest due time, counted from the first request of its series; null: no limit
-keeps                    true if it ends when its id is pending
-drops                    true if it ends when a message of its id was delivered
-partition_asked          the value of `postdate-partition`, null if absent
+action target            as in the request; the action is `recurring` for a schedule with a cron expression or an
+                         interval, and `schedule` for any other request that names no action
+due_ms                   first due time, or the time `latest_ms` after the request if that is earlier; null if the
+                         request names no time, several times, or an unreadable time
+id                       the id in the request
+acts_on                  the offset that a control or a return names by an origin in its partition; otherwise null
+grace_ms                 the longest permitted lateness; null if there is no limit, or it is unreadable
+window_ms                the length of the window; null if the request has no readable window
+latest_ms                the latest due time, counted from the first request of its series; null if there is no limit,
+                         or it is unreadable
+keeps                    true if the request ends at once if another message of its id is pending
+drops                    true if the request ends at once if a message of its id was delivered within the topic's window
+partition_asked          the value of `postdate-partition`; null if it is absent or unreadable
 retry                    of a return, as in `returns`; null for other requests
 selected                 of a bulk control, as in `selections`; null for other requests
-recurrence               of a schedule and a backfill: the headers that only these have; null for other requests
-key_hash                 positive murmur2 of the target key, null for a null key
-key_digest …             digests of the message: target key, value, untouched headers
+recurrence               of a schedule or a backfill: the headers that only these have; null for other requests
+key_hash                 positive murmur2 of the target key; null for a null key
+key_digest …             digests of the message: target key, value, headers that are not Postdate's
 own_key_digest …         digests of the record as sent: record key, all headers; a dead letter repeats both
 """
 
@@ -53,7 +56,7 @@ from postdate.wire import headers as names
 
 _ORIGIN = r"\A([^/]+)/(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})\z"
 
-# The texts of durations; `durations_ms` has them in this order.
+# The columns with texts of durations. The array `durations` has the durations in this order.
 _DURATION_TEXTS: Final = ("delay", "grace_text", "window_text", "latest_text")
 
 # The headers of nearly every request.
@@ -69,12 +72,12 @@ def understood_rows(
     reads_returns: bool = True,
 ) -> DataFrame:
     """Returns one row, as described above, for each record of request topics, with the message instead of its digests.
-    The message is `key`, `value` and `data`, the untouched headers. `own_key` and `headers` are those of the record as
-    sent.
+    The message is `key`, `value` and `data`, its headers without Postdate's. `own_key` and `headers` are those of the
+    record as sent.
 
     `levels_ms` is the level table of the topics; `policies` are the named policies of returns (`policy_table`), None if
-    there are none. If the topics have dialects, Python parses the requests with other headers than Postdate's
-    (`records.dialects`), and the records are read twice.
+    there are none. If the topics have dialects, Python parses the requests that may use one (`records.dialects`), and
+    Spark reads the records twice.
 
     Without `reads_returns`, a return has no due time and no parent, and every field of its `retry` is null. This
     suffices to count returns, and most histories have no returns.
@@ -164,8 +167,8 @@ def _split_columns() -> list[Column]:
 
 @memoized
 def _place_columns() -> list[Column]:
-    """Returns the positions of the headers of usual requests, each searched once; and `is_usual`, true if a request has
-    no other header of Postdate, and none twice."""
+    """Returns the columns of the second step: the record, the position of each header of usual requests, and
+    `is_usual`, which is true if a request has no other header of Postdate and none of these twice."""
     headers = F.col("headers")
     places = {name: F.array_position(headers.getField("key"), name).cast("int") for name in _USUAL}
     found = reduce(Column.__add__, ((place > 0).cast("int") for place in places.values()))
@@ -178,7 +181,8 @@ def _place_columns() -> list[Column]:
 
 @memoized
 def _text_columns(reads_returns: bool) -> list[Column]:
-    """Returns the relevant header values as texts, in a separate step so that each is looked up once."""
+    """Returns the columns of the third step: the relevant header values, in a separate step so that Spark looks up each
+    of them once."""
     headers, is_usual = F.col("headers"), F.col("is_usual")
 
     def placed(name: str) -> Column:
@@ -215,7 +219,7 @@ def _text_columns(reads_returns: bool) -> list[Column]:
 
 
 def _rare_action(headers: Column) -> Column:
-    """Returns the action of a request that may also be a recurring schedule."""
+    """Returns the action of any request, including recurring schedules."""
     action = F.coalesce(_action(headers), F.lit("schedule"))
     return F.when(recurs(headers) & (action == "schedule"), RECURRING).otherwise(action)
 
@@ -223,8 +227,8 @@ def _rare_action(headers: Column) -> Column:
 def _action(headers: Column) -> Column:
     """Returns the last action that a request names; null if it names none.
 
-    If a header name is not UTF-8, the sidecar can read no header, so the request names no action. Spark decodes such a
-    name with U+FFFD.
+    If a header name is not UTF-8, the sidecar cannot read any header, so the request names no action. Spark decodes
+    such a name with U+FFFD.
     """
     action = last_value(headers, names.ACTION).cast("string")
     return F.when(action.isNotNull() & ~joined_names(headers).contains("\ufffd"), action)
@@ -232,7 +236,7 @@ def _action(headers: Column) -> Column:
 
 @memoized
 def _duration_columns() -> list[Column]:
-    """Returns all columns, and the array `durations` of `durations_ms`."""
+    """Returns all columns, and the array `durations`, the result of `durations_ms`."""
     return [F.col("*"), durations_ms([F.col(name) for name in _DURATION_TEXTS]).alias("durations")]
 
 
@@ -263,7 +267,7 @@ def _understood_columns(levels_ms: Sequence[int]) -> list[Column]:
 
 
 def _limited_due_ms() -> Column:
-    """Returns the latest possible due time of a request. An earlier request may have begun its series."""
+    """Returns the latest possible due time of a request. It is earlier if an earlier request began the series."""
     due_ms, latest_ms = F.col("due_ms"), F.col("latest_ms")
     limit_ms = F.col("request_ms") + latest_ms
     return F.when(due_ms.isNotNull() & latest_ms.isNotNull(), F.least(due_ms, limit_ms)).otherwise(due_ms)
@@ -279,7 +283,7 @@ _BESIDE: Final = (
 
 @memoized
 def _counted_columns() -> list[Column]:
-    """Returns the columns of requests if returns are only counted."""
+    """Returns the columns of `understood_rows` if returns are only counted."""
     is_return = F.col("return_texts")
     none = F.from_json(F.lit("{}"), RETRY)
     return [
@@ -331,6 +335,6 @@ def digested_columns() -> list[Column]:
         headers_digest(F.col("data")).alias("headers_digest"),
         digest(F.col("own_key")).alias("own_key_digest"),
         headers_digest(F.col("headers")).alias("own_headers_digest"),
-        # New columns come last, since an older state's tables get them at the end.
+        # New columns come last, since the tables of an older state get them at the end.
         *map(F.col, ("window_ms", "retry", "selected", "latest_ms", "keeps", "drops", "recurrence")),
     ]

@@ -5,17 +5,18 @@ parser shows as a mismatch; a test compares the two. Spark interprets these expr
 rare.
 
 `postdate-retry` holds a policy, or the name of a policy. A name contains no `=`. The dispatch log has the text of a
-named policy (`policies`). The column `retry` of a request is null unless it is a return:
+named policy (`policies`). The column `retry` of a request is null if the request is not a return; otherwise it has
+these fields:
 
     name               the name of the policy; null if the policy is in the header
-    is_unknown         true if the dispatch log has no row of this name (any more)
-    is_readable        true if the policy and all headers of the return have the format
+    is_unknown         true if the dispatch log has no row of this name for the request
+    is_readable        true if the policy, the attempt, the root and the first due time of the return are well-formed
     attempts           the maximum number of attempts by the policy; null if the policy is unknown or not readable
-    `said`             the attempt that the return names, null if none; the state of an audit stores it by this name
+    `said`             the attempt that the return names; null if it names none. A state stores it by this name
     attempt            the attempt of the redelivery
-    first_origin       the root
-    first_due_ms       the first due time of the root; null: the due time of the return
-    has_error error    the presence and the last value of `postdate-error`
+    first_origin       the origin of the root, which is the return itself if it names no other origin
+    first_due_ms       the first due time of the root; null if the return names none, so that its own due time counts
+    has_error error    true if the return has `postdate-error`; the last value of this header
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def return_texts(headers: Column) -> Column:
     """Returns the texts of a return, from its headers; null for other requests. A header without a value gives an empty
     text.
 
-    `is_single`: true if each header that must be single is single, and no other header names a time.
+    `is_single` is true if no header of _ONCE is repeated, and no header names a time.
     """
 
     def text(name: str, value: Callable[[Column, str], Column] = first_value) -> Column:
@@ -79,17 +80,17 @@ def return_texts(headers: Column) -> Column:
 
 
 def policy_name(texts: Column) -> Column:
-    """Returns the name of a return's policy; null if the header contains the policy, or an invalid name."""
+    """Returns the name of a return's policy; null if the header contains the policy itself, or an invalid name."""
     name = F.trim(texts.policy, F.lit(" "))
     return F.when(name.rlike(_NAME) & (F.octet_length(texts.policy) <= POLICY_TEXT_LENGTH_MAX), name)
 
 
 def read_return(texts: Column, named_policy: Column, own_origin: Column, request_ms: Column) -> Column:
-    """Returns `retry` as described above, with an additional field `due_ms`, null if the return must be refused. Null
-    if `texts` is null.
+    """Returns `retry` as described above, or null if `texts` is null. An additional field `due_ms` is null if the
+    return must be refused.
 
-    `named_policy`: the text of the policy that the return names; empty if the policy was removed, null if it is
-    unknown.
+    `named_policy` is the text of the policy that the return names; empty if the policy was removed, null if it is
+    unknown, or if the return names no policy.
     """
     policy = _policy(F.coalesce(named_policy, texts.policy))
     return F.when(
@@ -106,7 +107,7 @@ def _read(texts: Column, named_policy: Column, policy: Column, own_origin: Colum
         & (first_due.isNull() | first_due_ms.isNotNull())
     )
     name = policy_name(texts)
-    # The largest integer has no successor; any number this large exceeds every policy.
+    # The largest integer has no successor. A number this large exceeds the attempts of every policy.
     after = F.when(named_attempt.isNotNull(), F.least(named_attempt, F.lit(_INTEGER_MAX - 1)) + 1)
     attempt = F.coalesce(after, F.when(texts.attempt.isNull(), F.lit(1).cast("bigint")))
     is_readable = policy.isNotNull() & are_headers_readable
@@ -134,7 +135,7 @@ def _is_origin(text: Column) -> Column:
 
 
 def _policy(text: Column) -> Column:
-    """Parses the text of a policy to a struct; null if it does not have the format."""
+    """Parses the text of a policy to a struct of numbers; null if the text is not a policy."""
     keys = F.regexp_extract_all(text, F.lit(_KEY), F.lit(1))
     is_spelled = (
         text.rlike(_POLICY)
@@ -153,8 +154,8 @@ def _policy_texts(text: Column) -> Column:
 
 
 def _policy_numbers(texts: Column) -> Column:
-    """Returns the numbers of a policy, the factor in hundredths, the jitter in percent; null if one is out of
-    bounds."""
+    """Returns the numbers of a policy, with the factor in hundredths and the jitter in percent; null if one of them is
+    out of bounds."""
     factor = F.when(texts.factor.rlike(r"\A[0-9]{1,3}(?:\.[0-9]{1,2})?\z"), texts.factor.try_cast("decimal(20,2)"))
     jitter = F.when(texts.jitter.rlike(r"\A[0-9]{1,3}%\z"), natural(F.rtrim(texts.jitter, F.lit("%"))))
     durations = F.transform(F.array(texts.base, texts.max), duration_ms)
@@ -200,5 +201,5 @@ def _backoff_ms(policy: Column, attempt: Column, own_origin: Column) -> Column:
 
 
 def _whole(number: Column, by: int) -> Column:
-    """Returns the integer quotient of a natural number."""
+    """Returns the integer quotient of a natural number and `by`."""
     return F.call_function("div", number, F.lit(by).cast("bigint"))

@@ -16,8 +16,8 @@ SELECTED = (
     "struct<target:string,id_prefix:binary,has_key:boolean,key_digest:binary,"
     "from_ms:bigint,until_ms:bigint,by_ms:bigint>"
 )
-"""A selection; a null field selects any message. `by_ms` is the duration by which a bulk reschedule moves each
-message."""
+"""The selectors of a bulk control. A null field does not restrict the selection, and `key_digest` restricts it only if
+`has_key` is true. `by_ms` is the duration by which a bulk reschedule moves each message; it restricts nothing."""
 
 
 def read_selection(headers: Column) -> Column:
@@ -50,7 +50,7 @@ def has_selector(headers: Column) -> Column:
 
 
 def selects(selected: Column, target: Column, id_: Column, key_digest: Column, due_ms: Column) -> Column:
-    """True if a selection selects a message with these properties; false if it depends on an unknown property."""
+    """True if a selection selects a message with these properties; false if a property that it restricts is null."""
     parts = (
         selected.target.isNull() | (target == selected.target),
         selected.id_prefix.isNull() | F.startswith(id_, selected.id_prefix),

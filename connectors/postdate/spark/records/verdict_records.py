@@ -1,7 +1,7 @@
 """Converts records of verdicts topics to rows: the answers, and the requests that they answer.
 
 A record is `malformed` if it does not have the format, names a request of another partition, or has a key that is not
-the id. It then counts for no request.
+the id. A malformed record answers no request.
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ ANSWER_ROWS = (
 
 
 def answer_rows(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame:
-    """Returns one row for each verdict record: the origin of the answered request, `answer`, `id`, `of`, `count`, `by`,
-    `place`.
+    """Returns one row for each verdict record, with the columns ANSWER_ROWS.
 
-    `requests_of` gives the request topic of each verdicts topic. `of` and `by` are offsets of the same partition. A
-    `malformed` record has the request topic and partition that belong to its partition, and its `place`; all other
-    columns except `malformed` are null.
+    `topic`, `partition` and `offset` are the origin of the answered request; `of` and `by` are offsets of the same
+    partition. `requests_of` maps each verdicts topic to its request topic. The row of a malformed record has only the
+    request topic and partition that belong to its partition, its `place`, and `malformed`; its other columns are null.
     """
     requests = F.try_element_at(
         F.create_map(*(F.lit(name) for pair in requests_of.items() for name in pair)), F.col("topic")
@@ -46,7 +45,7 @@ def answer_rows(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame
 
 @memoized
 def _answer_columns() -> tuple[list[Column], list[Column], list[Column]]:
-    """Returns three lists of columns, for three selects in a row. Spark computes each column once."""
+    """Returns the columns of three consecutive steps. Spark computes each column once."""
     read = [
         F.col("partition"),
         F.concat_ws("/", "topic", "partition", "offset").alias("place"),
