@@ -1,23 +1,23 @@
 """Checks each fate that another request caused, such as `cancelled`: does such a request exist?
 
-A `cancelled` needs a later cancel of its id or origin. A `moved` needs the reschedule that it names, with the same due
-time. The control must be `applied` in the dispatch-log record of this fate, since the end of a request and every
-control on it share a transaction. A `replaced` that names no survivor needs a later request to schedule with the same
-id that had not been refused by then, and that the owner had ingested; `survivors` checks a `replaced` that names a
-survivor. Fates are checked only if the audit has read every request that the owner had ingested. The condition is
-necessary, not sufficient, so no valid fate is rejected.
+A `cancelled` requires a later cancel of its id or origin. A `moved` requires the reschedule that it names, with the
+same due time. The control must be `applied` in the dispatch-log record of this fate, since one transaction contains a
+control and its effect. A `replaced` that names no survivor requires a later request to schedule with the same id that
+had not been refused by then, and that the owner had ingested; `survivors` checks a `replaced` that names a survivor.
+Fates are checked only if the audit has read every request that the owner had ingested. Each condition is necessary, not
+sufficient, so no valid fate is rejected.
 
 A bulk control must select each message that it has ended or moved, at the due time in force. Its count must be the
 number of fates that name it. The due time in force is in doubt if the fate of an earlier reschedule of the message may
-have left the dispatch log; for a schedule, if the fate of an occurrence, trigger or backfill may have left the log. The
-row then has a sentence `doubt` instead of a `claim`.
+have left the dispatch log; for a schedule, if the fate of an occurrence, trigger or backfill may have left the log. If
+the due time is in doubt, the row has a sentence `doubt` instead of a `claim`.
 
-A return may name its parent, an earlier delivery of the same partition, and an attempt. If it names both, the attempt
-must be that of the parent: 0 if the parent is the delivery of a request that is not a return.
+A return may name an attempt, and its parent: an earlier delivery of the same partition. If it names both, the attempt
+must be that of the parent, which is 0 if the parent is the delivery of a request that is not a return.
 
 A request with a `latest_ms` belongs to a series, and its due time follows from the start of the series. If a fate
-`replaced` names the request as its survivor, this fate has the start, which is that of the replaced request. Without
-such a fate, the start is the timestamp of the request.
+`replaced` names the request as the survivor, this fate has the start of the series, which the replaced request began or
+continued. Without such a fate, the start is the timestamp of the request.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from postdate.spark.rules.unread_causes import cause_of
 
 CLAIMING = ("cancelled", "replaced", "kept", "dropped", "moved", "swept", *OF_CONTROLS)
 
-# The columns by which a reschedule names a message, or a bulk control selects it.
+# The columns by which a reschedule names a message, or by which a bulk control selects a message.
 _SELECTABLE = ("id", "delivered_id", "target", "key_digest")
 _DOUBT = ", at a due time whose fate may have left the dispatch log"
 
@@ -42,8 +42,9 @@ _DOUBT = ", at a due time whose fate may have left the dispatch log"
 def unfounded_ends(known: DataFrame) -> DataFrame:
     """Returns one row for each `cancelled`, and each `replaced` without a survivor, whose required request is missing.
 
-    The row has the origin and a sentence `claim`. `known` as in `history_rows`. Cost: a join of the cancelled requests
-    with the cancels that name an origin, and one of the unfounded ends with the refused requests.
+    The row has the origin, a sentence `claim`, and its `cause` as in `unread_causes`. `known` are rows of
+    `history_rows`. Cost: a join of these fates with the cancels that name an origin, and a join of the unfounded fates
+    with the refused requests.
     """
     end = F.col("end")
     names_survivor = (end.fate_name == "replaced") & end.control_offset.isNotNull()
@@ -83,7 +84,7 @@ def _refused(known: DataFrame) -> DataFrame:
 
 
 def _is_replaced_by_refused() -> Column:
-    """True if a request was replaced by a later one that was accepted then, and that another owner refused later."""
+    """True if the request that replaced a request was accepted at that time, and refused later by another owner."""
     end, by = F.col("end"), F.col("refused")
     is_same_id = (F.col("topic") == F.col("of_topic")) & (F.col("partition") == F.col("of_partition"))
     is_same_id = is_same_id & (F.col("id") == by["id"])
@@ -94,8 +95,8 @@ def _is_replaced_by_refused() -> Column:
 def judged_series(known: DataFrame) -> DataFrame:
     """Returns one row for each request of a series whose due time does not follow from the start of the series.
 
-    The row has the origin and a sentence `claim`. The sentence is a `doubt` if the start may be in a fate that has left
-    the dispatch log. `known` as in `history_rows`.
+    The row has the origin and a sentence. The sentence is a `doubt` if a fate with the start may have left the dispatch
+    log, and otherwise a `claim`. `known` are rows of `history_rows`.
     """
     end = F.col("end")
     due_ms = F.least("due_ms", F.coalesce("series_ms", "request_ms") + F.col("latest_ms"))
@@ -108,12 +109,13 @@ def judged_series(known: DataFrame) -> DataFrame:
 
 
 def judged_moves(known: DataFrame, *, has_losses: bool) -> DataFrame:
-    """Returns one row for each `moved`, in log order.
+    """Returns one row for each `moved`.
 
-    The row has the origin, the `grace` of its control (`grace_ms` is null if the control was not read), and its `cause`
-    as in `unread_causes`. If the control does not ask for the move, the row has a sentence `claim`, or a `doubt` if the
-    move depends on an earlier one that may be lost. `known` as in `history_rows`. `has_losses` is True if fates of its
-    rows may be lost. Cost: a join of the moves with the reschedules, and a second one if there are losses.
+    The row has the origin, the `grace` of its control, and its `cause` as in `unread_causes`. `grace` is a struct with
+    the place of the fate and `grace_ms`, which is null if the control was not read; the struct is null if the control
+    sets no grace. If the control does not request the move, the row has a sentence `claim`, or a `doubt` if the move
+    depends on an earlier one that may be lost. `known` are rows of `history_rows`, and `has_losses` is True if fates of
+    these rows may be lost. Cost: a join of the moves with the reschedules, and two more joins if there are losses.
     """
     moves = known.where(F.size("moves") > 0).select(
         *(*ORIGIN, *_SELECTABLE, "request_log_start", "request_end", "request_ms", "moves"),
@@ -178,13 +180,13 @@ def judged_moves(known: DataFrame, *, has_losses: bool) -> DataFrame:
 
 
 def _selects_at_any_time(selected: Column) -> Column:
-    """True if a selection selects the schedule whatever its due time is."""
+    """True if a selection selects the schedule, whatever the due time of the schedule is."""
     none = F.lit(None).cast("bigint")
     return selects_at(selected.withField("from_ms", none).withField("until_ms", none), none)
 
 
 def _moves_before() -> Column:
-    """Returns the moves of a message before the `move`."""
+    """Returns the moves of a message that precede the row's `move` in the log."""
     move = F.col("move")
     return F.filter(
         "moves", lambda other: F.struct(other.log_offset, other.place) < F.struct(move.log_offset, move.place)
@@ -192,8 +194,8 @@ def _moves_before() -> Column:
 
 
 def _moves_in_bulk() -> Column:
-    """True if the bulk control of a `moved` selects the message at its due time before, and asks for its new due
-    time."""
+    """True if the bulk control of a `moved` selects the message at the due time before the move, and requests the due
+    time after it."""
     move, by = F.col("move"), F.col("by")
     last = F.try_element_at(_moves_before(), F.lit(-1))
     was_ms = F.coalesce(last.new_due_ms, move.first_due_ms)
@@ -206,10 +208,10 @@ def _moves_in_bulk() -> Column:
 
 
 def judged_switches(known: DataFrame) -> DataFrame:
-    """Returns one row for each fate OF_CONTROLS of a schedule for which its control does not ask.
+    """Returns one row for each fate OF_CONTROLS of a schedule that its control does not request.
 
-    The row has the origin and a sentence `claim`. `known` as in `history_rows`. Cost: a join of these fates with their
-    controls.
+    The row has the origin, a sentence `claim`, and its `cause` as in `unread_causes`. `known` are rows of
+    `history_rows`. Cost: a join of these fates with their controls.
     """
     switch, by = F.col("switch"), F.col("by")
     switches = known.where(F.size("switches") > 0).select(
@@ -237,13 +239,14 @@ def judged_switches(known: DataFrame) -> DataFrame:
 def judged_late_switches(known: DataFrame) -> DataFrame:
     """Returns one row for each fate OF_CONTROLS of a schedule that a bulk cancel in force had selected.
 
-    Such a schedule was no longer pending for a later control. The row has the origin and a sentence `claim`. `known` as
-    in `history_rows`.
+    Such a schedule was no longer pending for a later control. The row has the origin and a sentence `claim`. `known`
+    are rows of `history_rows`.
 
-    A bulk cancel is in force from its first fate on. A control counts only if the owner that wrote this first fate
-    read and carried out the control later: another owner may have read it before the bulk cancel. A bulk cancel with a
-    due range counts only if the log published the due time of the schedule before the bulk cancel began: later
-    occurrences may have moved the schedule into the range. Cost: a join of these fates with the bulk cancels.
+    A bulk cancel is in force from its first fate on. A fate is reported only if the owner that wrote this first fate
+    read the control of the reported fate later: another owner may have read this control before the bulk cancel. If the
+    bulk cancel has a range of due times, a fate is reported only if the log published the due time of the schedule
+    before the bulk cancel began: later occurrences may have moved the schedule into the range. Cost: a join of these
+    fates with the bulk cancels.
     """
     switch, begun, selected = F.col("switch"), F.col("begun"), F.col("selected")
     switches = known.where(F.col("end.bulk_offset").isNotNull() & (F.size("switches") > 0)).select(
@@ -263,13 +266,13 @@ def judged_late_switches(known: DataFrame) -> DataFrame:
 
 
 def judged_bulks(known: DataFrame, *, has_losses: bool) -> list[DataFrame]:
-    """Returns one row for each message that a bulk control has cancelled without selecting it, and for each wrong
-    count.
+    """Returns DataFrames with one row for each message that a bulk control has cancelled without selecting it, and for
+    each wrong count.
 
     A count is wrong if it differs from the number of fates that name the bulk control. The row has the origin and a
-    sentence `claim`, or a sentence `doubt` if the due time of the message may be that of a lost fate. `known` and
-    `has_losses` as in `judged_moves`. Cost: a join of the cancelled messages with the bulk controls, and a count by
-    control; a second join if there are losses.
+    sentence `claim`, or a sentence `doubt` if a lost fate may have set the due time of the message. `known` and
+    `has_losses` as in `judged_moves`. Cost: a join of the cancelled messages with the bulk controls, a count by
+    control, and a join of the counts with the controls; three more joins if there are losses.
     """
     end, control = F.col("end"), F.col("control")
     ended = known.where(end.bulk_offset.isNotNull()).withColumn("control", end.bulk_offset)
@@ -287,7 +290,7 @@ def judged_bulks(known: DataFrame, *, has_losses: bool) -> list[DataFrame]:
         & F.coalesce(last.control_offset < control, F.lit(True))
         & selects_at(F.col("by"), due_ms)
     )
-    # If the end of a schedule is late, the occurrence that set its due time may be late, too, and is not judged yet.
+    # If the end of a schedule is late, the occurrence that set its due time may also be late, and is not judged yet.
     unselected = (
         ended.where(is_known(end.next_request) & ~(end.late & (F.col("action") == RECURRING)))
         .drop("selected")
@@ -336,9 +339,9 @@ def judged_bulks(known: DataFrame, *, has_losses: bool) -> list[DataFrame]:
 def judged_returns(known: DataFrame) -> DataFrame:
     """Returns one row for each return whose named attempt differs from that of its parent.
 
-    The row has the origin and a sentence `claim`. `known` as in `history_rows`. A return is not judged if its parent is
-    not among these rows, or if it names no attempt; the request to deliver a dead letter again names none. Cost: a join
-    of the returns with their parents.
+    The row has the origin and a sentence `claim`. `known` are rows of `history_rows`. A return is not judged if its
+    parent is not among these rows, or if it names no attempt. A request that delivers a dead letter again names no
+    attempt. Cost: a join of the returns with their parents.
     """
     parents = known.where(F.col("action") == "schedule").select(
         *PARTITION, F.col("offset").alias("acts_on"), F.coalesce("attempt", F.lit(0)).alias("of_parent")

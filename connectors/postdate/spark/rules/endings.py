@@ -1,7 +1,7 @@
-"""Rules about the end of a request, or its missing end: column expressions over the facts of `judge`.
+"""Rules about the end of a request, or its missing end: column expressions over the columns of `judging.judge`.
 
-A fate is `late` if it lies after the fixed end of the dispatch log. It explains a record that had no fate before, but
-it is not compared with topics whose end was fixed before the fate.
+A fate is `late` if it lies after the fixed end of the dispatch log. A late fate explains a record that no other fate
+explains, but it is not compared with topics whose end was fixed before it was written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TRIED = tuple(
     reason.value
     for reason in (Reason.UNKNOWN_TARGET, Reason.UNAUTHORIZED, Reason.TARGET_UNAVAILABLE, Reason.RECORD_REFUSED)
 )
-"""The reasons of dead letters that a sidecar writes after it has tried to deliver a message."""
+"""The reasons of the dead letters that a sidecar writes after it has tried to deliver a message."""
 
 
 def unended_problems() -> list[Problem]:
@@ -45,8 +45,8 @@ def unended_problems() -> list[Problem]:
 
 
 def _unknown_policy_problem() -> Problem:
-    """Returns the problem of a return whose due time cannot be computed. If the return was refused, its policy may not
-    exist."""
+    """Returns the problem of a return whose due time the audit cannot compute. A refused return has no such problem,
+    since its policy need not exist."""
     is_refused = F.coalesce((F.col("final.fate_name") == "dead") & (F.col("final.first_due_ms") == 0), F.lit(False))
     is_pending = ~F.col("is_ended") & ~F.col("is_overdue")
     return Problem(
@@ -57,7 +57,8 @@ def _unknown_policy_problem() -> Problem:
 
 
 def ended_problems() -> list[Problem]:
-    """Returns the problems of requests with several final fates, or with a final fate that the records contradict."""
+    """Returns the problems of requests with several final fates, records or dead letters, or with a final fate that
+    these, the due time or the grace contradict."""
     names = F.array_join(F.transform("finals", lambda row: row.fate_name), ", ")
     finals = F.array_join(F.transform("finals", named_fate), ", ")
     final, count = F.col("final.fate_name"), F.size("on_target")
@@ -107,15 +108,16 @@ def ended_problems() -> list[Problem]:
 
 
 def is_past_grace(at_ms: Column, due_ms: Column) -> Column:
-    """True if a commit is later than the due time plus `grace_ms` plus the time of a transaction; null without a
+    """True if a commit at `at_ms` is later than the due time plus `grace_ms` plus COMMIT_MS_MAX; null if there is no
     grace."""
     return at_ms - due_ms - COMMIT_MS_MAX > F.col("grace_ms")
 
 
 def answer_problems() -> list[Problem]:
-    """Returns the problems of answers that contradict the dispatch log, and of missing answers."""
+    """Returns the problems of answers that contradict the dispatch log, of messages out of order, and of missing
+    answers."""
     wrong = F.array_compact(F.transform("answers", lambda answer: answer.wrong))
-    # An answer to a request that has left its topic, or lies outside the window, cannot be judged.
+    # An answer cannot be judged if its request has left the topic or lies outside the window.
     return [
         Problem("false-verdict", F.col("is_request") & (F.size(wrong) > 0), F.array_join(wrong, "; ")),
         *_order_problems(),
@@ -126,7 +128,8 @@ def answer_problems() -> list[Problem]:
 def _order_problems() -> list[Problem]:
     """Returns the problems of messages that another message of their key and target overtook.
 
-    Being overtaken is a violation unless the message left late. A rescheduled message has no place in the order.
+    Being overtaken is a violation unless the message left late. A message that a lost reschedule has moved is not
+    judged, since rescheduled messages have no place in the order.
     """
     late, on_time = (
         F.filter("disorders", lambda disorder: disorder.is_late),
@@ -143,7 +146,7 @@ def _order_problems() -> list[Problem]:
 
 
 def named_fate(row: Column) -> Column:
-    """Returns the name of a fate, with the place of its dispatch-log record."""
+    """Returns the name of a fate, followed by the place of its dispatch-log record."""
     return F.concat(row.fate_name, F.lit(" ("), row.log_place, F.lit(")"))
 
 
@@ -169,10 +172,10 @@ def _is_early() -> Column:
 
 
 def _is_buried_early() -> Column:
-    """True if a message became a dead letter more than BURIED_EARLY_MS_MAX before it was due, although its target was
-    tried.
+    """True if a message became a dead letter more than BURIED_EARLY_MS_MAX before it was due, although the reason shows
+    that the sidecar tried to deliver it.
 
-    Only a message whose size STORE does not accept may become a dead letter before it is due.
+    Only a message that is too large for STORE may become a dead letter before it is due.
     """
     was_tried = F.exists("letters", lambda dead_letter: one_of(dead_letter.reason, _TRIED))
     was_pending = (F.col("final.fate_name") == "dead") & (F.col("final.first_due_ms") != 0)
@@ -181,14 +184,14 @@ def _is_buried_early() -> Column:
 
 
 def _leaves_ms(row: Column) -> Column:
-    """Returns the due time, or the chosen time of a fate if that is later."""
+    """Returns the due time, or the chosen time of a fate if the chosen time is later."""
     return F.greatest(F.col("known_due_ms"), row.chosen_ms)
 
 
 def _is_repeated() -> Column:
     """True if a request has more than one committed record.
 
-    If the request has expired, only records on the same topic count, since its target is unknown.
+    The target of an expired request is unknown. Such a request is repeated only if two records are on the same topic.
     """
     count = F.size("on_target")
     return (count > 1) & (F.col("is_request") | (F.col("is_expired") & (F.size("topics") < count)))
@@ -197,7 +200,8 @@ def _is_repeated() -> Column:
 def _expired_problem() -> Problem:
     """Returns the problem of a dead letter `expired` whose grace was not over when its fate was committed.
 
-    The broker's clock decides. The grace of a reschedule after the window of the audit is unknown.
+    The timestamp of the dispatch-log record decides, which is by the broker's clock. If a reschedule that the audit has
+    not read may have changed the grace, there is no problem.
     """
     is_expired = F.exists("letters", lambda dead_letter: dead_letter.reason == Reason.EXPIRED.value)
     over_ms = F.col("leaves_ms") + F.col("grace_ms")
@@ -213,7 +217,7 @@ def _expired_problem() -> Problem:
 def _undelivered_problems(holds: Column) -> list[Problem]:
     """Returns the problems of a fate `delivered` without a record on the request's own target."""
     on_time, at_ms = holds & ~F.col("final.late"), F.col("final.at_ms")
-    made_ms = at_ms - COMMIT_MS_MAX  # the earliest time: its fate is in the same transaction, but later
+    made_ms = at_ms - COMMIT_MS_MAX  # the earliest time of the record, which precedes its fate in the same transaction
     reason = (
         F.when(F.col("target_capped").isNull(), "not-selected")
         .when(
@@ -237,9 +241,9 @@ def _undelivered_problems(holds: Column) -> list[Problem]:
 
 
 def of_places(name: str, loosest: Callable[[Column], Column]) -> Column:
-    """Returns the loosest of the values that the column `name` has for the partitions in `places`.
+    """Returns the loosest of the values that the array `name` has for the partitions in the column `places`.
 
-    `places` are the partitions to which the message may belong.
+    `places` are the possible partitions of the message. If no value is known for them, all partitions count.
     """
     values = F.col(name)
     of_some = F.transform("places", lambda place: F.get(values, place))

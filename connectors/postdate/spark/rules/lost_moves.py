@@ -1,9 +1,9 @@
-"""Due times that a message may have by a reschedule whose fate `moved` has left the dispatch log.
+"""Due times that a message may have because of reschedules whose fates `moved` have left the dispatch log.
 
 A reschedule of one message is `applied` in the record of its `moved`. So if the log has one of the two fates, it has
-the other. A bulk reschedule is `applied` behind its moves. Reschedules take effect in the order of their offsets, so
-the possible due times follow from the first due time: each lost reschedule may have changed any earlier possible due
-time.
+the other. A bulk reschedule is `applied` after its moves. Reschedules take effect in the order of their offsets. So the
+possible due times follow from the first due time: each lost reschedule may have changed each due time that was possible
+before it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from postdate.spark.rules.request_histories import is_refused
 from postdate.wire.reasons import Reason
 
 LOST_MOVE: Final = "struct<due_ms:bigint,grace_ms:bigint,control:bigint,given_by:bigint>"
-"""A possible due time, the grace that a lost reschedule gave, and the offsets of two reschedules: the last lost one,
-and the one that gave the grace. All fields except the due time are null if there is no such reschedule."""
+"""A possible due time, and how lost reschedules led to it. `control` is the offset of the last of these reschedules.
+`grace_ms` is the grace that they set, and `given_by` is the offset of the reschedule that set it. Fields are null if
+there is no such reschedule."""
 _NEVER: Final = 2**63 - 1
 
 
 def is_older_than_losses() -> Column:
-    """True if fates of a request of `known` may have left the dispatch log."""
+    """True if fates of the request in a row of `history_rows` may have left the dispatch log."""
     return F.coalesce(F.col("request_ms") < F.col("fates_lost_before_ms"), F.lit(False))
 
 
@@ -38,7 +39,8 @@ def may_be_moved() -> Column:
 
     The log does not explain the end if the message was delivered for a due time other than the last one in the log,
     ended before that due time or outside of its window or grace, or expired before its grace was over. The grace is
-    that of the request. If a reschedule may have changed the grace, the log explains no end after the due time.
+    that of the request. But if the log has a reschedule of the message, which may have changed the grace, the log
+    explains no delivery after the due time and no expiry.
     """
     request, fates = F.col("facts.request"), F.col("facts.fates")
     due_ms = _known_due_ms()
@@ -62,9 +64,9 @@ def may_be_moved() -> Column:
 
 
 def lost_moves(placed: DataFrame, known: DataFrame) -> DataFrame:
-    """Returns one row for each due time and grace that lost reschedules may have given to a row that `may_be_moved`.
+    """Returns one row for each due time and grace that lost reschedules may have set for a row that `may_be_moved`.
 
-    The row has the origin, and `lost_move` as LOST_MOVE. `known` as in `history_rows`.
+    The row has the origin, and `lost_move` as LOST_MOVE. `known` are rows of `history_rows`.
     """
     request = F.col("facts.request")
     messages = placed.where(may_be_moved()).select(
@@ -83,14 +85,14 @@ def lost_moves(placed: DataFrame, known: DataFrame) -> DataFrame:
 def with_lost_due_times(messages: DataFrame, known: DataFrame, *, with_graces: bool = False) -> DataFrame:
     """Returns the rows of `messages` that a lost reschedule names or selects, with the column `lost_due_times`.
 
-    `lost_due_times` is an array of LOST_MOVE: `known_due_ms`, and each due time that a lost reschedule between the
-    offsets `moved_by` and `control` may have set. With `with_graces`, reschedules before `moved_by` count, too: one of
-    them may have given the grace, and later reschedules without a grace keep it.
+    `lost_due_times` is an array of at most LOST_DUE_TIMES_MAX values LOST_MOVE: `known_due_ms`, and each due time that
+    a lost reschedule between the offsets `moved_by` and `control` may have set. With `with_graces`, reschedules before
+    `moved_by` also count: one of them may have set the grace, and later reschedules without a grace keep it.
 
-    Columns of `messages`: origin, `id`, `delivered_id`, `target`, `key_digest`, `known_due_ms`, `control`, and any
-    others. `moved_by` is the reschedule that set `known_due_ms`; null if that is the first due time. `known` as in
-    `history_rows`. Cost: a join of the messages with the lost reschedules that name them, and with the bulk reschedules
-    of their partition.
+    Columns of `messages`: origin, `id`, `delivered_id`, `target`, `key_digest`, `known_due_ms`, `moved_by`, `control`,
+    and any others. `moved_by` is the offset of the reschedule that set `known_due_ms`; null if this is the first due
+    time. `known` are rows of `history_rows`. Cost: a join of the messages with the lost reschedules that name them, and
+    with the lost bulk reschedules of their partition.
     """
     may_have_moved = F.col("end").isNull() | (F.col("selected").isNotNull() & ~is_refused(F.col("end")))
     names = ("offset", "due_ms", "grace_ms", "acts_on", "id", "selected")
@@ -121,15 +123,17 @@ def _exploded(bulk: Column, offset: Column, id_: Column) -> Column:
 
 
 def requested_due_ms(selected: Column, due_ms: Column, was_ms: Column) -> Column:
-    """Returns the due time for which a reschedule asks if a message was due at `was_ms`.
+    """Returns the due time that a reschedule requests for a message that was due at `was_ms`.
 
-    `selected` is the selection of a bulk reschedule, `due_ms` the requested due time of any other.
+    `selected` is the selection of a bulk reschedule, otherwise null. `due_ms` is the requested due time if the
+    reschedule does not move messages by a duration.
     """
     return F.when(selected.by_ms.isNotNull(), F.greatest(was_ms + selected.by_ms, F.lit(1))).otherwise(due_ms)
 
 
 def selects_at(selected: Column, due_ms: Column) -> Column:
-    """True if a selection selects a message, by its columns, at this due time."""
+    """True if a selection selects the message of a row at this due time, by `target`, `delivered_id` and
+    `key_digest`."""
     return selects(selected, F.col("target"), F.col("delivered_id"), F.col("key_digest"), due_ms)
 
 
@@ -159,15 +163,15 @@ def _with_moves(times: Column, control: Column) -> Column:
 
 
 def _known_due_ms() -> Column:
-    """Returns the due time of a row of `judging.placed`: from its last `moved`, otherwise from its first fate,
+    """Returns the due time of a row of `judging.placed`: from its last `moved`, otherwise the first due time in a fate,
     otherwise from its request."""
     first_due_ms = F.nullif(F.get("facts.fates", 0).first_due_ms, F.lit(0))
     return F.coalesce(last_move().new_due_ms, first_due_ms, F.col("facts.request.due_ms"))
 
 
 def last_move() -> Column:
-    """Returns the last `moved` in the log of a row of `judging.placed`; null if there is none.
+    """Returns the `moved` of a row of `judging.placed` that comes last in the log; null if there is none.
 
-    The list of fates has no order: fates from a state may come behind new fates.
+    The list of fates has no order: fates from a state may come after new fates.
     """
     return F.array_max(F.filter("facts.fates", lambda fate: fate.fate_name == "moved"))

@@ -1,8 +1,8 @@
 """Rules about content: do the delivered message and the dispatch log match the request?
 
-Expressions over the columns of `judge`. The expected partition is the requested partition. If none was requested, it is
-the partition that the Java partitioner chooses for a partition count that the target may have had when the fate was
-committed.
+Expressions over the columns of `judging.judge`. The expected partition is the requested partition. If none was
+requested, it is the partition that the Java partitioner chooses for a partition count that the target may have had when
+the fate was committed.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from postdate.wire.reasons import Reason
 _OWN_HEADERS = f"{names.ORIGIN},{names.DUE}"
 
 _HELD = ("delivered", "cancelled", "replaced", "kept", "dropped", "moved", "stored")
-# The names in _HELD that a schedule may have. Only a schedule may be `completed`, `paused` or `resumed`.
+# The names in _HELD that a schedule may have. Only a schedule may be `completed` or have a fate OF_CONTROLS.
 _OF_SCHEDULES = ("cancelled", "replaced", "stored")
 
 
 def mismatch_problems() -> list[Problem]:
-    """Returns the problems of delivered records, dead letters and fates that differ from their request."""
+    """Returns the problems of delivered records, dead letters and fates that differ from their request, and the
+    problems for the sentences `claim`, `doubt` and `expired` of other rules."""
     request = F.col("request")
     is_request = F.col("is_request")
 
@@ -63,7 +64,7 @@ def expected_headers(request_id: Column) -> Column:
 
 
 def expected_return_headers(request: Column, first_due_ms: Column) -> Column:
-    """Returns the headers that a redelivery has behind origin and due time; null if the request is not a return.
+    """Returns the headers that a redelivery has after origin and due time; null if the request is not a return.
 
     `first_due_ms` is the first due time of the request itself.
     """
@@ -87,9 +88,10 @@ def expected_return_headers(request: Column, first_due_ms: Column) -> Column:
 def expected_partitions() -> Column:
     """Returns the possible partitions of the message in its target.
 
-    Null if any partition is possible, because the key is null. Otherwise, the partition follows from the key and the
-    partition count when the fate was committed. This count is at least the number of partitions that are known to have
-    existed then, and at most the present number, since partitions are only ever added.
+    Returns the requested partition if there is one. Otherwise the partition follows from the key and the partition
+    count when the fate was committed. This count is at least the number of partitions that are known to have existed
+    then, and at most the present number, since partitions are only ever added. Null if the key is null or the present
+    number is unknown: any partition is then possible.
     """
     known = F.filter("target_known_ms", lambda known_ms: known_ms <= F.col("final.at_ms"))
     counts = F.sequence(F.greatest(F.size(known), F.lit(1)), F.col("target_partitions"))
@@ -115,9 +117,10 @@ def _own_headers_differ(record: Column) -> Column:
 
 
 def _retry_headers_differ(record: Column) -> Column:
-    """True if attempt, root or error of a redelivery differ.
+    """True if the headers of a redelivery after origin and due time have the expected names, but not the expected
+    values.
 
-    Different header names are left to `_own_headers_differ`.
+    `_own_headers_differ` reports different names.
     """
     wanted = F.col("return_headers")
     has_same_names = joined_names(record.retry).eqNullSafe(joined_names(wanted))
@@ -125,9 +128,11 @@ def _retry_headers_differ(record: Column) -> Column:
 
 
 def _dead_letter_problems() -> list[Problem]:
-    """Returns the problems of dead letters that differ from the request as sent.
+    """Returns the problems of dead letters that differ from the request as sent, or whose reason is unknown or does not
+    apply.
 
-    A dead letter that would be too large has no value, and one with unreadable headers has no headers.
+    A dead letter that would be too large has no value. The dead letter of a request with unreadable headers has none of
+    them.
     """
     request = F.col("request")
 
@@ -156,7 +161,7 @@ def _dead_letter_problems() -> list[Problem]:
             "mismatch", is_request & F.exists("letters", differs), F.lit("the dead letter differs from the request")
         ),
         Problem("false-refusal", is_request & (F.size(wrong) > 0), F.concat(F.lit("not "), F.array_join(wrong, ", "))),
-        # Not in a function of a dead letter: Spark cannot read times there.
+        # A separate problem, since Spark cannot parse times in a function of an array element.
         Problem(
             "false-refusal",
             is_request & is_range_readable(request) & F.exists("letters", is_bad_time),

@@ -1,18 +1,19 @@
 """Order: messages of one request partition with the same target and key must leave by due time, then by request offset.
 
-A message was overtaken if it lies behind another message in its target, although it was due earlier and its request had
-been ingested when the other message left. The dispatch-log record of the other message shows how far its owner had read
-(`next_request`), so a request that arrived too late for its place is not out of order. A message with a window counts
-by its chosen time. Rescheduled messages are not checked, since their place changed while they waited. A record without
-a fate `delivered` is not checked either: it breaks another rule. Null keys have no order. A message that left more than
-ORDER_LATE_MS_MAX after it was due is not a violation: its target may have failed, and then order is not promised.
+A message was overtaken if it lies behind another message in its target, although it comes first in this order and its
+request had been ingested when the other message left. The dispatch-log record of the other message shows how far its
+owner had read (`next_request`), so a request that arrived too late for its place is not out of order. The chosen time
+of a message with a window counts as its due time. Rescheduled messages are not checked, since their place changed while
+they waited. A record without a fate `delivered` is not checked either: it breaks another rule. Messages with a null key
+have no order. A message that left more than ORDER_LATE_MS_MAX after it was due breaks no rule: its target may have
+failed, and then order is not promised.
 
 Only the first record of a request in a partition of the request's target is its message. All other records are
 duplicates, or copies that a consumer made, and are left out.
 
-1. Sort all records by key, a few numbers each. The records of most keys are in order, duplicates and copies included.
-   The other keys are doubtful.
-2. Reread the records of doubtful keys, with their requests and fates, and compare their messages.
+1. Sort all records by key, with only a few numbers of each record. The records of most keys are in order, including
+   duplicates and copies. The other keys are doubtful.
+2. Take the records of doubtful keys, join them with their requests and fates, and compare their messages.
 """
 
 from __future__ import annotations
@@ -37,12 +38,13 @@ def overtaken(
 ) -> DataFrame:
     """Returns one row for each message that another message with its key overtook.
 
-    The row has the origin and `disorder`: a sentence `text`, and `is_late`, true if the message left late. `records`
-    are rows of `record_rows`, and `fates` of `fate_rows`; `requests` have origin and target. A message without one of
-    these requests is not checked. A message is compared with the ORDER_LOOKED_BACK_MAX messages before it. If there are
-    `starts` (`target`, `place`, `start`), only messages from these offsets on are checked; they are compared with
-    earlier messages. `few` is True if there are few records (`materialised`). Cost: one shuffle and sort of all
-    records, of 32 bytes each.
+    The row has the origin and `disorder`: a sentence `text`, and `is_late`, which is true if the message left late.
+    `records` are rows of `record_rows`, and `fates` are rows of `fate_rows`. `requests` have origin and target; a
+    message whose request is not among them is not checked. A message is compared with the ORDER_LOOKED_BACK_MAX
+    messages before it. If there are `starts` (`target`, `place`, `start`), only messages from these offsets on are
+    checked, but they are also compared with earlier messages. `few` is True if there are few records (`materialised`).
+
+    Cost: several jobs, and one shuffle and sort of all records, of 32 bytes each.
     """
     record = F.col("record")
     is_whole = ~F.col("is_garbled") & (record.key_digest != NO_DIGEST) & record.due_ms.isNotNull()
@@ -64,8 +66,8 @@ def overtaken(
 
 
 def _inverted(rows: DataFrame) -> DataFrame:
-    """Returns the sequences in which a record lies after one that was due later. Two sequences may share a hash by
-    chance."""
+    """Returns the hashes of the sequences in which a record comes directly after a record that it should precede. Two
+    sequences may have the same hash by chance."""
     order = Window.partitionBy("sequence").orderBy("record_offset")
     place = F.struct("due_ms", "offset")
     marked = rows.select("sequence", (F.lag(place).over(order) > place).alias("is_inverted"))
@@ -108,8 +110,8 @@ def _overtakes(other: Column) -> Column:
 
 
 def _left(fates: DataFrame) -> DataFrame:
-    """Returns, by origin, when the message left, how far its owner had read then, and whether it was ever
-    rescheduled."""
+    """Returns for each origin the time when the message left, how far its owner had read by then, its chosen time, and
+    whether the message was ever rescheduled."""
     fate = F.col("fate")
     return fates.groupBy(*ORIGIN).agg(
         F.min(F.when(fate.fate_name == "delivered", fate.next_request)).alias("next_request"),

@@ -1,32 +1,33 @@
-"""One row for each request with all its facts: its content, end and answers, and those of related requests.
+"""One row for each request with all its facts: its content, end and answers, and the effects of other requests on it.
 
-Related are the requests of a partition with the same id. Only related requests, and controls that name an origin, act
-on other requests. Cost: one shuffle by origin, one by id, and no join. An id that is used very often costs as much as
-its requests.
+Requests of one partition with the same id are *related*. A request can be changed only by a related request, a control
+that names its origin, or a bulk control. Cost: one shuffle by origin, one by id, and a join with the broadcast
+partitions. All requests of one id are sorted in one task.
 
 topic partition offset   the origin
-action id acts_on …      of the request; all null if it was not read. The id is null for a return
+action id acts_on …      of the request; all null if the request was not read. The id of a return is null
 delivered_id             the id of the delivered message, also for a return
 latest_ms keeps drops    of the request
-series_ms                the start of its series, if a fate `replaced` names it as the survivor
+series_ms                the start of its series, if a fate `replaced` names it as the survivor; otherwise null
 named_attempt attempt    of a return, as in `records.returns`
 target key_digest selected   as in `records.requests`
-end                      its first final fate; `position` orders ends of a partition as `_position` defines
+end                      its first final fate; null if it has none
 moves                    fates that moved it
 switches                 its fates `paused`, `resumed`, `triggered` and `backfilled`
 begun                    its first fate `swept`, if it is a bulk control
 recurrence               of a schedule and a backfill, as in `records.requests`
-due_since                as in `inputs.unfolded`; otherwise null
+due_since                as in `judging.inputs.unfolded`; null if `requests` has no such column
 moved                    offsets of the requests that it moved, if it is a control
-changed                  if it is a control, its fates OF_CONTROLS: structs of name and offset of the schedule
+changed                  if it is a control, the fates OF_CONTROLS that name it: structs of the fate's name and the
+                         offset of the schedule
 was_stored               whether it has a fate `stored`
 answers                  the answers to it
 answers_of_others        the answers to other requests that name it
 later_schedule           the next related request to schedule that was not refused, kept or dropped
 cancel_with              the last related cancel that was applied in the dispatch-log record of its end
-pending_until            the last position at which an earlier related request to schedule was pending
-last_schedule            the last earlier related request to schedule, with its `request_ms` and, once it ended, `end`
-undone_with              whether a related request was cancelled in the record of its end, and no answer reports that
+pending_until            the last position (`_position`) at which an earlier related request to schedule was pending
+last_schedule            the last earlier related request to schedule that was accepted: offset, `end` and `request_ms`
+undone_with              whether a related request was cancelled in the record of its end, and no answer reports this
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ _NEVER: Final = 2**63 - 1
 def history_rows(
     requests: DataFrame, fates: DataFrame, answers: DataFrame, partitions: DataFrame, *, few: bool = False
 ) -> DataFrame:
-    """Returns the rows described above, one for each origin of a request, fate or sound answer, with its range.
+    """Returns the rows described above, one for each origin of a request, fate or sound answer, or that one of these
+    fates or answers names. A row also has the columns _PLACES of its partition.
 
     `few` as for `gathered`.
     """
@@ -63,7 +65,7 @@ def history_rows(
 
 
 def is_refused(end: Column) -> Column:
-    """True if an end belongs to a request that was never pending: `dead`, without a first due time."""
+    """True if an end is that of a refused request, which was never pending: `dead`, without a first due time."""
     return F.coalesce((end.fate_name == "dead") & (end.first_due_ms == 0), F.lit(False))
 
 
@@ -88,14 +90,15 @@ def is_known(next_request: Column) -> Column:
 
 
 def position_before(end: Column) -> Column:
-    """Returns the `position` of a control with this end: after everything that other controls of its record ended."""
+    """Returns the position of a control with this end, as in `_position`. It is not before the position of any request
+    that a control ended in the same dispatch-log record."""
     return end.log_offset * 2
 
 
 def _position(end: Column) -> Column:
     """Returns the position until which a request with this end was pending.
 
-    In one dispatch-log record, controls end before messages.
+    Within one dispatch-log record, controls take effect before messages are delivered or become dead letters.
     """
     return end.log_offset * 2 + F.when(end.fate_name.isin("delivered", "dead"), F.lit(1)).otherwise(F.lit(0))
 
@@ -125,7 +128,7 @@ def _folding() -> tuple[list[Column], ...]:
     The columns are, in this order, those of requests, fates, moves, changes of schedules, continued series, answers,
     and answers that name another request.
     """
-    # A return has an id, but no request can name it by this id.
+    # A return may have an id, but no request can name the return by this id.
     id_ = F.when(F.col("retry").isNull(), F.col("id")).alias("id")
     attempts = (F.col("retry.said").alias("named_attempt"), F.col("retry.attempt").alias("attempt"))
     request_columns = (
@@ -175,7 +178,7 @@ def _folding() -> tuple[list[Column], ...]:
 
 
 def _with_related(placed: DataFrame) -> DataFrame:
-    """Adds the columns that need the requests with the same id. A request without an id is alone."""
+    """Adds the columns that depend on related requests. A request without an id has no related requests."""
     named, related = _related_columns()
     return placed.select("*", *named).select(*placed.columns, *related)
 
@@ -191,7 +194,7 @@ def _related_columns() -> tuple[list[Column], list[Column]]:
     schedules = F.col("action").isin("schedule", RECURRING)
     is_schedule = schedules & was_accepted(end)
     is_lost = F.col("request_ms") < F.col("fates_lost_before_ms")
-    # An entry that a bulk control ends is no longer pending for later requests.
+    # A request that a bulk control ends is not pending for any later request.
     until = F.coalesce(
         F.when(end.bulk_offset.isNotNull(), F.lit(-1)).otherwise(_position(end)),
         F.when(is_lost, F.lit(-1)).otherwise(F.lit(_NEVER)),

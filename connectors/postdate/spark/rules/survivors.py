@@ -1,17 +1,17 @@
 """Checks that a fate that names a survivor follows from the survivor's request and end.
 
-- The survivor of a `replaced` is a later request of the same id, which the owner had ingested.
-- The survivor of a `kept` is an earlier request of the same id that had not ended in an earlier dispatch-log record.
-  The kept request must ask for it.
-- The survivor of a `dropped` is an earlier request of the same id that was delivered in an earlier dispatch-log record.
-  That record precedes the timestamp of the dropped request by at most the longest window, and both requests must have
-  `postdate-if-ended`. The audit does not know the window of the request topic, so it does not report a request that was
-  accepted though it could have been dropped.
+- The survivor of a `replaced` must be a later request of the same id, which the owner had ingested.
+- The survivor of a `kept` must be an earlier request of the same id that had not ended in an earlier dispatch-log
+  record. The kept request must have `postdate-if-pending: keep`.
+- The survivor of a `dropped` must be an earlier request of the same id that was delivered in an earlier dispatch-log
+  record. That record must precede the timestamp of the dropped request by at most the longest window, and both requests
+  must have `postdate-if-ended`. The audit does not know the window of the request topic, so it does not report a
+  request that was accepted although it could have been dropped.
 
 An owner with other settings may refuse or drop the survivor of a `replaced` or `kept` in a later record.
 
-If the survivor's delivery may have left the dispatch log, the row has a sentence `doubt`. If the survivor's request has
-left the topic, the row has a sentence `expired`. Neither row has a `claim`.
+If the survivor's delivery, or the start of a series, may have left the dispatch log, the row has a sentence `doubt`. If
+the survivor's request has left the topic, the row has a sentence `expired`. Neither row has a `claim`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _WINDOW_MS_MAX: Final = 86_400_000
 
 
 def judged_survivors(known: DataFrame) -> DataFrame:
-    """Returns one row for each `replaced` or `kept` whose survivor is wrong or expired, or whose start of a series may
-    be lost.
+    """Returns one row for each `replaced` or `kept` with a survivor that is wrong or expired, or in a series whose
+    start may be lost.
 
-    The row has the origin, and a sentence `claim`, `expired` or `doubt`. `known` as in `history_rows`. Cost: a join of
-    these ends with requests.
+    The row has the origin, and a sentence `claim`, `expired` or `doubt`. `known` are rows of `history_rows`. Cost: a
+    join of these fates with the requests that they name.
     """
     end, by = F.col("end"), F.col("by")
     ended = known.where(end.fate_name.isin("replaced", "kept") & end.control_offset.isNotNull())
@@ -55,14 +55,14 @@ def judged_survivors(known: DataFrame) -> DataFrame:
 
 
 def judged_drops(known: DataFrame) -> DataFrame:
-    """Returns one row for each `dropped` that does not follow from the survivor and its delivery, or whose delivery is
-    unknown.
+    """Returns one row for each `dropped` that does not follow from the survivor and its delivery, or whose survivor has
+    an unknown delivery.
 
-    The row has the origin, and a sentence `claim`, `doubt` or `expired`. `known` as in `history_rows`. Cost: a join of
-    these ends with requests.
+    The row has the origin, and a sentence `claim`, `doubt` or `expired`. `known` are rows of `history_rows`. Cost: a
+    join of these fates with the requests that they name.
     """
     end, by = F.col("end"), F.col("by")
-    # Null in rows of a state that is older than these columns.
+    # These columns are null in rows from a state that was written before they existed.
     asks_for_it = F.coalesce("drops", F.lit(True)) & F.coalesce(by.drops, F.lit(True))
     is_same_id = (by.action == "schedule") & (by.id == F.col("id"))
     was_delivered = (by.end.fate_name == "delivered") & (by.end.log_offset < end.log_offset)
@@ -80,9 +80,9 @@ def judged_drops(known: DataFrame) -> DataFrame:
 
 
 def _judged(ended: DataFrame, known: DataFrame, is_founded: Column, may_be_lost: Column, since: Column) -> DataFrame:
-    """Returns the rows of `ended` whose end does not follow from the request that it names.
+    """Returns the origins and sentences for the rows of `ended` whose end does not follow from the survivor.
 
-    The conditions see that request as `by`. `since` is appended to the offset of the survivor in each sentence.
+    The conditions refer to the survivor's request as `by`. `since` follows the survivor's offset in each sentence.
     """
     end, survivor, by = F.col("end"), F.col("survivor"), F.col("by")
     named = ended.where(F.col("request_ms").isNotNull()).withColumn("survivor", end.control_offset)
@@ -97,7 +97,8 @@ def _judged(ended: DataFrame, known: DataFrame, is_founded: Column, may_be_lost:
         .where(by.isNotNull() | (survivor < F.col("request_log_start")) | (survivor >= F.col("request_start")))
         .where(is_known(end.next_request) & ~F.coalesce(is_founded, F.lit(False)))
     )
-    # A replacement comes after its message, and leaves its topic only once the log has a fate of it.
+    # The survivor of a `replaced` comes after the replaced request, and leaves the topic only once the log has one of
+    # its fates.
     may_have_fate = F.coalesce("has_fate", F.lit(False)) | (F.col("request_ms") < F.col("fates_lost_before_ms"))
     may_be_unread = (end.fate_name != "replaced") | F.coalesce(may_have_fate, F.lit(False))
     is_expired = by.isNull() & (survivor < F.col("request_log_start")) & may_be_unread

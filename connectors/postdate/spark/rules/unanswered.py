@@ -2,7 +2,7 @@
 required.
 
     control   every control that was applied or refused, every request that was replaced, kept or dropped
-    all       these, and every request to schedule once it has ended
+    all       these, and every other request to schedule that has ended, except a schedule that is `completed`
 
 Fates older than the content of the verdicts topic are not checked, nor are fates whose answer an open transaction may
 hide.
@@ -25,9 +25,10 @@ MODES: tuple[Mode, ...] = ("none", "control", "all")
 
 
 def unanswered_ends(known: DataFrame, mode: Mode) -> DataFrame:
-    """Returns one row for each request without an answer that `mode` requires.
+    """Returns one row for each request that lacks an answer that `mode` requires.
 
-    The row has the origin, and a sentence `unanswered`. `known` as in `history_rows`.
+    The row has the origin, and a sentence `unanswered`. `known` are rows of `history_rows`. Requires that `mode` is not
+    `none`.
     """
     end = F.col("end")
     was_visible = ~end.late & ~F.col("answers_capped") & (end.at_ms > F.col("answers_lost_before_ms"))
@@ -44,8 +45,8 @@ def unanswered_ends(known: DataFrame, mode: Mode) -> DataFrame:
 
 
 def _is_owed(mode: Mode) -> Column:
-    """True if the end of a request must be answered."""
+    """True if the request itself must be answered once it has this end."""
     end, is_message = F.col("end"), F.col("action").isin("schedule", RECURRING)
     is_control = end.fate_name.isin("applied", "kept", "dropped") | (is_refused(end) & ~is_message)
-    # The end of a schedule that completes is not answered.
+    # A schedule gets no answer when it completes.
     return is_control | (is_message & (end.fate_name != "completed")) if mode == "all" else is_control

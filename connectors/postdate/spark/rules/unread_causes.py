@@ -1,9 +1,9 @@
 """Withdraws violations that `claims` cannot prove, because a request left its topic between two runs of an audit.
 
-The unread request may be the cause of a fate. Then `claims` finds no request that asks for this fate, and would report
+The unread request may be the cause of a fate. `claims` then finds no request that requires this fate, and would report
 a contradiction. But a request stays in its topic until it has ended or its message is stored. So the dispatch log has a
-fate of the cause: a control is `applied` in the record of its effect, and a bulk control in that record or a later one.
-Without such a fate, the claim remains.
+fate of the unread request: a control is `applied` in the record of its effect, and a bulk control in that record or a
+later one. If there is no such fate, the claim remains.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def cause_of(fate: Column, kind: Literal["control", "record", "message"], value:
 def may_be_unread() -> tuple[Column, Column]:
     """Returns two aggregates of `history_rows`.
 
-    The first is true if a request has left its topic unread, the second if a state has kept a request that has left its
-    topic. There are claims with an unread cause only if both are true.
+    The first is true if a request has left its topic unread. The second is true if a state has kept a request that has
+    left its topic. A claim can have an unread cause only if both are true.
     """
     was_read = F.col("request_ms").isNotNull() & (F.col("offset") < F.col("request_log_start"))
     return F.bool_or(is_unread()), F.bool_or(was_read)
@@ -47,13 +47,13 @@ def is_unread() -> Column:
 def left_claims(judged: DataFrame, known: DataFrame) -> DataFrame:
     """Returns the rows of a rule in `claims` without their `cause`.
 
-    If no run has read the cause of a row, its sentence `claim` becomes `expired`. A cause explains at most one claim
-    about a message: the first one in the log. `known` as in `history_rows`. Cost: two sorts of the claims and the
-    unread requests by their keys, and no join.
+    If no run has read the cause of a claim, the sentence `claim` becomes the sentence `expired`. A cause explains at
+    most one claim about a message: the first one in the log. `known` are rows of `history_rows`. Cost: one sort of the
+    claims and unread requests, and one of the claims, and no join.
     """
     end, offset = F.col("end"), F.col("offset")
     is_applied = F.coalesce(end.fate_name == "applied", F.lit(False))
-    at = F.when(is_applied & end["count"].isNull(), end.log_offset)  # a bulk control is applied behind its effects
+    at = F.when(is_applied & end["count"].isNull(), end.log_offset)  # a bulk control is applied after its effects
 
     def key(kind: Column, value: Column) -> Column:
         return F.struct(kind.alias("kind"), value.cast("bigint").alias("value"))
@@ -91,12 +91,13 @@ def left_claims(judged: DataFrame, known: DataFrame) -> DataFrame:
 
 
 def withdrawn_before(claims: Column, expired: Column, reported: Column) -> tuple[Column, Column]:
-    """Splits the sentences `claims` into the remaining claims, and the claims that an earlier run reported as
+    """Splits the sentences `claims` into the remaining claims, and those that an earlier run withdrew as
     `request-expired`.
 
-    `reported` are the verdicts and details of the earlier run. A run that judges a message again may not read the row
-    of its cause, since only a record of the dispatch log may connect the two. A cause explains one claim. So only the
-    first of equal sentences is withdrawn, and none if this run has already withdrawn that sentence (`expired`).
+    `reported` are the verdicts and details of the earlier run. A run that judges a message again may not have the row
+    of the unread request, since only a record of the dispatch log may connect the two. A cause explains one claim. So
+    only the first of equal sentences is withdrawn, and none if this run has already withdrawn the same sentence
+    (`expired`).
     """
     place = F.array_position(reported.verdicts, "request-expired").cast("int")
     detail = F.get(reported.details, place - 1)

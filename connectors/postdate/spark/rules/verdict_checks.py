@@ -1,22 +1,24 @@
 """Checks that every answer is true and was given once: compares verdict records with requests and fates.
 
-An answer is in the same transaction as the fate that it reports, so both are visible or neither is:
+An answer is in the same transaction as the fate that it reports, so both are visible or neither is. An answer is true
+under these conditions, in which p is another request that the answer names (`of`):
 
     cancelled of p      p ended `cancelled` in the dispatch-log record in which this cancel was `applied`
     rescheduled of p    p was `moved` by this control
     paused resumed triggered backfilled of p
-                        p has that fate by this control, which `claims` compares with the control
+                        p has this fate by this control; `claims` compares the fate with the control
     replaced of p       p ended `replaced`, and this is a later request of the same id that was not refused by then
-    too-late            p, or the last request of that id, ended `delivered` or `dead` before this control was applied
-    applied             this bulk control ended with that count
+    too-late            p, or the last request that this control names, ended `delivered`, `dead` or `completed` before
+                        this control was applied
+    applied             this bulk control ended with this count
     not-found           nothing that the control names was pending when it was applied
     rejected            this request ended `dead` without ever being pending
     delivered dead cancelled replaced kept dropped, without p: this request to schedule has this fate; if the answer
                         names the survivor, it is that of the fate
     accepted            this request was `stored`
 
-No answer is wrong because of records that an open transaction hides or retention has deleted. An answer that depends on
-a lost fate is doubtful.
+An answer is not reported as wrong if a record that an open transaction hides, or that retention has deleted, may
+confirm it. An answer that depends on a lost fate is doubtful.
 """
 
 from __future__ import annotations
@@ -39,11 +41,11 @@ def judged_answers(known: DataFrame) -> DataFrame:
     """Returns one row for each answer: the origin, a struct `answer`, and a sentence `doubt`.
 
     `answer` has the `text` of the answer with its place, and `wrong`, which describes the problem. `wrong` is null for
-    a true answer, and for an answer to a request that was not read. `doubt` is null unless the request has ended and
-    the fate that decides about the answer may have left the dispatch log.
+    a true answer, and for an answer to a request that was not read. `doubt` is present if the request has ended and the
+    fate that decides about the answer may have left the dispatch log; otherwise it is null.
 
-    `known` as in `history_rows`. Cost: one join of the answers with the requests that they or the answered controls
-    name, by origin or as the survivor.
+    `known` are rows of `history_rows`. Cost: one join of the answers with the requests that the answers or the answered
+    controls name, by origin or as the survivor.
     """
     meant = known.select(
         *(*PARTITION, F.col("offset").alias("meant")),
@@ -71,19 +73,20 @@ def _judged_answer() -> tuple[Column, Column]:
 
 
 def is_about_another(answer: Column) -> Column:
-    """True if an answer reports the end of another request, in addition to the answer to its own request."""
+    """True if an answer reports to a request that it has replaced another one, in addition to the answer about its own
+    end."""
     return (answer.answer == "replaced") & answer.of.isNotNull()
 
 
 def _wrong() -> Column:
-    """Returns a sentence that describes why an answer is wrong; null if it is right."""
+    """Returns a sentence that describes why an answer is wrong; null if the answer is true or cannot be judged."""
     checked, of, end = F.col("checked"), F.col("of"), F.col("end")
     is_hidden = end.isNull() & (F.col("log_capped") | (F.col("request_ms") < F.col("fates_lost_before_ms")))
     # A control ends in the dispatch-log record of its effect. So if the log has its end, the effect is not lost.
     is_here = checked.answer.isin(*_OF_RECORD) & end.isNotNull() & of.request_ms.isNotNull()
     is_of_lost = of.request_ms.isNull() | (of.request_ms < F.col("fates_lost_before_ms"))
     is_of_hidden = checked.of.isNotNull() & of.end.isNull() & ~is_here & (F.col("log_capped") | is_of_lost)
-    # If no request in the range has the id, nothing is known about it.
+    # If no request in the range that was read has the id, nothing is known about earlier requests with this id.
     is_unread = (
         (checked.answer == "too-late") & checked.of.isNull() & _last_end().isNull() & (F.col("request_start") > 0)
     )
@@ -107,7 +110,7 @@ def _wrong() -> Column:
 def _is_lost() -> Column:
     """True if a request has ended, and the fate that decides about its answer may be lost.
 
-    That fate is its own `stored`, or the end of the request on which the answer depends.
+    The deciding fate is the request's own `stored`, or the end of the other request on which the answer depends.
     """
     checked, of, last = F.col("checked"), F.col("of"), F.col("last_schedule")
     lost_ms = F.col("fates_lost_before_ms")
@@ -123,7 +126,8 @@ def _is_lost() -> Column:
 
 
 def _times() -> Column:
-    """Returns the number of equal answers: to the end of a request or control, an acceptance, or a replacement."""
+    """Returns how often the same fact was answered: the acceptance of a request, the end of a request or control, or
+    that a request was replaced."""
     checked = F.col("checked")
     accepted = F.size(F.filter("answers", lambda other: other.answer == "accepted"))
     replaced = F.size(F.filter("of.answers_of_others", lambda other: other == "replaced"))
@@ -140,7 +144,7 @@ def _is_true() -> Column:
     same_id = F.coalesce(F.col("id") == of.id, F.lit(False))
     is_unread, is_later = of.request_ms.isNull(), checked.of < F.col("offset")
     names_it = is_later & (is_unread | same_id | F.coalesce(F.col("acts_on") == checked.of, F.lit(False)))
-    # A fate of format version 1 names no survivor. The survivor is then the next request of that id.
+    # A fate of format version 1 names no survivor. The survivor is then the next request of the same id.
     survivor = F.coalesce(end.control_offset, F.col("later_schedule"))
     is_by = checked["by"].isNull() | F.coalesce(checked["by"] == survivor, F.lit(True))
     was_refused_later = is_refused(of.end) & (of.end.log_offset > end.log_offset) & (checked["by"] > F.col("offset"))
@@ -200,7 +204,8 @@ def _was_pending() -> Column:
 
 
 def _was_undone() -> Column:
-    """True if a cancel was applied together with the end `cancelled` of its request, and no answer reports that."""
+    """True if this cancel was applied in the record in which a request that it names ended `cancelled`, and no answer
+    reports this end."""
     of = F.col("of")
     here = (of.end.fate_name == "cancelled") & (of.end.log_offset == F.col("end.log_offset"))
     here = here & of.end.bulk_offset.isNull() & ~F.array_contains(of.answers_of_others, "cancelled")
@@ -213,5 +218,6 @@ def _fate_name(end: Column) -> Column:
 
 
 def _or_true(condition: Column) -> Column:
-    """Returns the condition, with null as true: nothing is known about a partition without bounds."""
+    """Returns the condition, with null as true. It is null for a partition without bounds, about which nothing is
+    known."""
     return F.coalesce(condition, F.lit(True))

@@ -23,25 +23,26 @@ INFORMATION: Final = (
 """The reasons why an origin could not be verified."""
 FINDINGS: Final = (*VIOLATIONS, "unsettled")
 """The verdicts that stay open in a state until somebody acknowledges them: violations, and `unsettled`, which no later
-audit can decide, since the fate is gone."""
+audit can decide, since the fate has left the dispatch log."""
 OUTSIDE_WINDOW: Final = "outside-window"
-"""The reason for a request outside of the window, which was not read."""
+"""The reason for a request that was not read, since it lies outside of the window."""
 CAPPED: Final = "capped"
-"""The reason for a request if an open transaction hides it, or hides the records that decide about it."""
+"""The reason for a request that an open transaction hides, or whose deciding records it may hide."""
 EXPIRED: Final = "request-expired"
 """The reason for a request that has left its topic."""
 VERIFIABLE: Final = (
     *("target-younger", "unsettled", CAPPED, "not-selected", "policy-unknown"),
     *(OUTSIDE_WINDOW, ZONE_VERSION),
 )
-"""The reasons that a different audit would avoid: `--strict` refuses them. Expired requests can never be verified."""
+"""The reasons that an audit with other options or at another time would avoid: `--strict` refuses them. Expired
+requests can never be verified."""
 VERDICTS: Final = (*ENDINGS, *VIOLATIONS, *INFORMATION)
 """All verdicts, in the order of every output."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A rule: a row for which the condition `holds` gets the verdict, with the sentence `detail`."""
+    """A rule. If `holds` is true for a row, the row gets the `verdict`, with the sentence `detail`."""
 
     verdict: str
     holds: Column

@@ -1,9 +1,9 @@
-"""Checks whether fates `backfilled` have the times for which their controls ask.
+"""Checks whether fates `backfilled` have the times that their controls request.
 
-A backfill asks for the nominal times of its schedule from `postdate-start` to `postdate-end`. Its fate names the first
-of these times, which the audit computes by its own calendar, and the same end. `schedules` then judges each delivery
-from the first time on, and `claims` checks whether the control asks for a backfill of this schedule at all. A first
-time is not judged if the zone rules of the owner that published it differ from those of the audit.
+A backfill requests the nominal times of its schedule from `postdate-start` to `postdate-end`. Its fate must name the
+first of these times and the same end; the audit computes the first time with its own calendar. `schedules` then judges
+each delivery from the first time on, and `claims` checks whether the control requests a backfill of this schedule at
+all. A first time is not judged if the owner that published it had other zone rules than the audit.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from postdate.spark.rules.times.zone_files import tz_version
 
 
 def judged_backfills(known: DataFrame, zones: Zones) -> DataFrame:
-    """Returns one row for each `backfilled` whose times differ from those for which its control asks.
+    """Returns one row for each `backfilled` whose times differ from those that its control requests.
 
-    The row has the origin and a sentence `claim`. A fate is not judged if its control was not read. `known` as in
-    `history_rows`, `zones` as in `occurrences`. Cost: a join of these fates with their controls, and a nominal time of
-    each in Python.
+    The row has the origin and a sentence `claim`. A fate is not judged if its control was not read. `known` are rows of
+    `history_rows`, `zones` as in `occurrences`. Cost: a join of these fates with their controls, and the computation of
+    one nominal time for each in Python.
     """
     fate = F.col("fate")
     schedules = known.where(F.col("request_ms").isNotNull()).select(
         *(*ORIGIN, "recurrence"),
         F.explode(F.filter("switches", lambda switch: switch.fate_name == "backfilled")).alias("fate"),
     )
-    # A separate step: Spark cannot read times in a step that explodes.
+    # A separate step, since Spark cannot parse times in a step that explodes an array.
     filled = schedules.withColumn("schedule", F.struct(*read_recurrence(F.col("recurrence"))))
     start_ms, end_ms = filled_range(F.col("recurrence"))
     controls = known.where((F.col("action") == BACKFILL) & F.col("request_ms").isNotNull()).select(
@@ -72,7 +72,7 @@ def _first_ms(zones: Zones) -> Callable[..., Column]:
 def first_filled_ms(
     schedule: Row, versions: ZoneVersions, log_offset: int, start_ms: int | None, end_ms: int | None
 ) -> int | None:
-    """Returns the first nominal time of a backfill; 0: there is none, None: the audit cannot compute it.
+    """Returns the first nominal time of a backfill; 0 if there is none, None if the audit cannot compute it.
 
     `schedule` has the headers of the schedule in the form of `read_recurrence`. `log_offset` is the offset of the
     dispatch-log record that published the time.

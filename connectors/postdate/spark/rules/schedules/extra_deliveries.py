@@ -1,4 +1,4 @@
-"""Judges the extra deliveries of a schedule: those of each trigger and backfill as a separate schedule.
+"""Judges the extra deliveries of a schedule, those of each trigger and each backfill like a separate schedule.
 
 A trigger has one nominal time, its timestamp. A backfill has the nominal times in the range of its fate, which
 `backfills` compares with the request. Extra deliveries are numbered independently of the occurrences.
@@ -36,15 +36,15 @@ _PLACE: Final = ("number", "next_ms", "log_offset", "place")
 
 
 class ExtraDeliveries:
-    """The judge of extra deliveries. `positions` has the position of each judged control. The findings are complete
-    after `finish`."""
+    """The judge of extra deliveries. `positions` maps each control with a known or lost fate to its position. The
+    findings are complete after `finish`."""
 
     def __init__(
         self, request: ScheduleRequest, known: Position, facts: RowFacts, audited: Audited, findings: Findings
     ) -> None:
         self._request, self._known, self._audited, self._findings = request, known, audited, findings
         self._lost, self._end = frozenset(facts.lost_controls), facts.end
-        # An earlier run may have kept controls without fates as lost. Drop those whose end this run has read.
+        # An earlier run may have kept controls without fates as lost. Drop those of which this run has read the end.
         is_kept = {extra.control: extra.log_offset >= 0 or extra.control in self._lost for extra in known.extras}
         self.positions = {extra.control: extra for extra in known.extras if is_kept[extra.control]}
         self._found: list[tuple[int, Findings, list[Fate]]] = []
@@ -53,9 +53,9 @@ class ExtraDeliveries:
         self.waiting_records: list[DeliveredOccurrence] = []
 
     def judge(self, control: int, trigger: Trigger | None, events: Iterable[Event]) -> None:
-        """Judges the extra deliveries of one control. `trigger` is None if no fate asks for them."""
+        """Judges the extra deliveries of one control. `trigger` is None if the log has no fate that causes them."""
         known, end = self.positions.get(control), self._end
-        was_known = known is not None  # if it was not, no fate is lost behind the one that asks for the deliveries
+        was_known = known is not None  # if not, `trigger` is in the log, and so are all later fates
         is_lost = trigger is None and (known is not None or control in self._lost)
         cause: Literal["known", "lost", "none"] = "lost" if is_lost else "none" if trigger is None else "known"
         if known is None and trigger is not None:
@@ -83,7 +83,7 @@ class ExtraDeliveries:
             self.positions[control] = ExtraPosition(control, *(getattr(judge.position, name) for name in _PLACE))
 
     def finish(self) -> None:
-        """Adds the findings of all controls, once their dead letters are settled."""
+        """Adds the findings about all controls to those of the schedule. Requires that the dead letters are settled."""
         for control, findings, waiting_fates in self._found:
             self._findings.include(findings, f"extra deliveries by offset {control}")
             self.waiting_fates += waiting_fates
@@ -96,7 +96,7 @@ class ExtraDeliveries:
         return any(extra.next_ms for extra in self.positions.values())
 
     def last_ended_at(self) -> int:
-        """Returns the offset of the record with the last delivery of the ended controls; -1: there is none."""
+        """Returns the offset of the log record with the last delivery of the ended controls; -1 if there is none."""
         ended = (extra.log_offset for extra in self.positions.values() if not extra.next_ms)
         return max(ended, default=-1)
 

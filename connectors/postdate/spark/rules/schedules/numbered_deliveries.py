@@ -1,10 +1,10 @@
 """Judges numbered deliveries of a recurring schedule: its occurrences, or the extra deliveries of one control.
 
-Each fate is compared with the nominal times of the request, and each record with its fate. Fates and records are taken
-in the order of their numbers, and only the position that was reached is kept. `schedules` lists the verdicts.
+Each fate is compared with the nominal times of the request, and each record with its fate. Fates and records are
+processed in the order of their numbers, and only the position that was reached is kept. `schedules` lists the verdicts.
 
-A sidecar decides up to COMMIT_MS_MAX before the commit. So the reason of a skip must apply at the commit, and a policy
-is broken only if it applied COMMIT_MS_MAX before the commit.
+A sidecar decides up to COMMIT_MS_MAX before it commits. So the reason of a skip must apply at the time of the commit,
+and a delivery breaks a policy only if the policy already applied COMMIT_MS_MAX before the commit.
 
 Each nominal time follows from the one before it, by the zone rules of the owner that published it. The audit verifies
 it only if it has the same version of the rules (`zone-version`), and continues from the published time.
@@ -42,9 +42,9 @@ from postdate.spark.rules.times.nominal_times import CronTimes, IntervalTimes
 from postdate.wire import headers as names
 
 ZONE_VERSION: Final = "zone-version"
-"""The reason for an occurrence that could not be verified: the zone rules that decided are not installed."""
+"""The reason for an occurrence that could not be verified, since the zone rules of its owner are not installed."""
 
-# Occurrences are missed if they are later than this and `postdate-missed` is `none`.
+# If `postdate-missed` is `none`, occurrences that are later than this are missed.
 _NONE_LATE_MS: Final = 60_000
 _OWN_HEADERS: Final = ",".join((names.ORIGIN, names.DUE, names.ID, names.OCCURRENCE))
 _OWN_HEADERS_OF_EXTRA: Final = ",".join((names.ORIGIN, names.DUE, names.ID, names.EXTRA))
@@ -56,7 +56,7 @@ _DRAW_BITS: Final = 24
 
 @dataclass(frozen=True)
 class Audited:
-    """The parts of an audit that all numbered deliveries of a schedule share.
+    """The inputs that the judges of all series of a schedule share.
 
     `waiting` are the fates that have waited for a record or a dead letter since an earlier run.
     """
@@ -75,8 +75,8 @@ class DeliveryKind:
     No extra delivery may leave before `from_ms`, the timestamp of its control. `pauses` are those of the schedule. If
     fates of pauses or resumes may be lost, `pauses` are the certain pauses and `possible_pauses` all possible ones.
 
-    `cause` describes the fate that asks for extra deliveries. `known`: the log has it. `lost`: it may have left the
-    log, so the times are unknown. `none`: there was no such fate.
+    `cause` describes the fate that causes extra deliveries. `known`: the log has the fate. `lost`: the fate may have
+    left the log, so the times are unknown. `none`: there was no such fate.
     """
 
     pauses: Sequence[LoggedPause] = ()
@@ -118,8 +118,8 @@ class NumberedDeliveries:
     def begin(self, stored: tuple[int, int] | None, *, is_by_control: bool) -> None:
         """Compares the first nominal time with the published one, unless a fate was judged before.
 
-        `is_by_control` is True if a control of the schedule wrote `stored`. An earlier `stored` may then be lost; if
-        so, the owner that published the time is unknown.
+        `is_by_control` is True if a control of the schedule caused `stored`. An earlier `stored` may then be lost. If
+        so, the owner that published the first time is unknown.
         """
         if self.position.log_offset >= 0:
             return
@@ -135,7 +135,7 @@ class NumberedDeliveries:
         )
 
     def first_ms(self, end: End | None) -> int:
-        """Returns the first nominal time: the published one, otherwise the computed one; 0: it is unknown."""
+        """Returns the first nominal time: the published one, otherwise the computed one, or 0 if neither is known."""
         is_by_owner = end is not None and not self._may_be_lost() and self._can_decide(end.log_offset)
         return self.position.first_ms or (self._first_ms() if is_by_owner or not self._has_zone else 0)
 
@@ -154,7 +154,7 @@ class NumberedDeliveries:
             self.decide(number, [*some])
 
     def leave_unexplained(self) -> None:
-        """Leaves the records behind the last fate `unsettled` if their own fates may be lost."""
+        """Counts as `unsettled` the records behind the last fate whose own fates may be lost."""
         if self._unexplained:
             self.findings.leave("unsettled", self._unexplained)
 
@@ -182,7 +182,7 @@ class NumberedDeliveries:
     # ---- a fate and its nominal time ----
 
     def _decided(self, fate: Fate) -> Fate:
-        """Judges a fate, and moves the position behind it."""
+        """Judges a fate, moves the position past it, and returns the fate with the results."""
         self.findings.is_sound = True
         position, computed_ms = self.position, self._computed_ms(fate)
         is_unknown = computed_ms is None or self._may_have_other_time(fate, computed_ms)
@@ -210,7 +210,7 @@ class NumberedDeliveries:
         return fate._replace(nominal_ms=nominal_ms, is_sound=self.findings.is_sound)
 
     def _judge_place(self, fate: Fate, due_ms: int, is_unknown: bool) -> None:
-        """Judges the number of a fate, and its place in the log. `due_ms` is its time; 0: it is unknown or has none."""
+        """Judges the number of a fate, and its place in the log. `due_ms` is its time, or 0 if it has no known time."""
         position, count_max = self.position, self._request.count_max
         if fate.number > position.number:
             times_ms = self._earliest_ms(), due_ms or (fate.last_ms + 1 if is_unknown else 0)
@@ -227,8 +227,8 @@ class NumberedDeliveries:
     def _judge_time(self, fate: Fate, nominal_ms: int) -> None:
         """Judges an untimed fate by `nominal_ms`, the time that its dead letter names.
 
-        `nominal_ms` is 0 if no dead letter names the time for certain. If the audit computes no time, it has already
-        left the fate unverified.
+        `nominal_ms` is 0 if no dead letter names the time for certain. A fate without a computed time already counts
+        as unverified.
         """
         if 0 < nominal_ms == fate.nominal_ms:
             self._judge_skip(fate, nominal_ms, can_decide=True)
@@ -237,7 +237,7 @@ class NumberedDeliveries:
             self.findings.leave("unsettled", fate.size)
 
     def expect_dead_letters(self) -> None:
-        """Lets the dead letters of later occurrences wait for their fates."""
+        """Makes the dead letters of later occurrences wait for their fates."""
         first_ms = self._earliest_ms()
         if self._bounds.log_capped:  # the hidden fates may be those of any backfill
             self._dead_letters.expect(0, _NEVER_MS)
@@ -245,19 +245,21 @@ class NumberedDeliveries:
             self._dead_letters.expect_later(first_ms, lambda ms: self._has_zone or self._is_nominal(ms))
 
     def lost_from_ms(self) -> int:
-        """Returns the first possible time of a fate behind the position that may be lost; 0: any time is possible."""
+        """Returns the first possible time of a fate behind the position that may be lost: 0 if any time is possible,
+        _NEVER_MS if no such fate is lost."""
         if self._unexplained:
             return 0
         return self._earliest_ms() if self.may_have_lost_next() else _NEVER_MS
 
     def may_have_lost_next(self) -> bool:
-        """True if the fate of the next number may be lost. No fate is lost behind one that was read."""
+        """True if the fate of the next number may be lost. If this run has read a fate of the series, no later one is
+        lost."""
         first_ms = self._earliest_ms()
         is_before = max(first_ms, self._kind.from_ms) < self._holes.lost_before_ms
         return self.position.number == self._known.number and first_ms > 0 and is_before
 
     def _earliest_ms(self) -> int:
-        """Returns the first possible time at the position; 0: there is none, or it is unknown."""
+        """Returns the first possible time at the position; 0 if there is none, or if it is unknown."""
         request, position = self._request, self.position
         if self._kind.is_extra or self._is_published() or not self._has_zone:
             return position.next_ms
@@ -268,7 +270,7 @@ class NumberedDeliveries:
         return self.position.log_offset >= 0 or self.position.first_ms > 0
 
     def _computed_ms(self, fate: Fate) -> int | None:
-        """Returns the nominal time of the first number of a fate; 0: it has none, None: the audit cannot compute it."""
+        """Returns the nominal time of the first number of a fate; 0 if it has none, None if it cannot be computed."""
         position = self.position
         if self._kind.cause == "lost" and position.log_offset < 0:
             return fate.nominal_ms
@@ -283,7 +285,7 @@ class NumberedDeliveries:
     def _may_have_other_time(self, fate: Fate, computed_ms: int) -> bool:
         """True if the time of a fate behind lost fates may differ from the computed time.
 
-        The owner that published this time in a lost fate may have had other zone rules.
+        The owner that published the time in a lost fate may have had other zone rules.
         """
         is_behind_loss = self._may_be_lost() and (fate.number > self.position.number or not self._is_published())
         return is_behind_loss and self._has_zone and not 0 < computed_ms == fate.nominal_ms
@@ -308,10 +310,11 @@ class NumberedDeliveries:
         return nominal_ms
 
     def _broken_policy(self, fate: Fate, pauses: Sequence[LoggedPause]) -> str | None:
-        """Returns the header by which a delivered occurrence had to be skipped; None: there is none.
+        """Returns the header by which a delivered occurrence had to be skipped, or words for a pause; None if there is
+        neither.
 
-        The lateness counts from the chosen time, which follows from the next time in the fate, whatever zone rules the
-        owner had.
+        The lateness counts from the chosen time. Under any zone rules of the owner, this time follows from the next
+        time in the fate.
         """
         request, by_ms, can_decide = self._request, fate.at_ms - COMMIT_MS_MAX, self._can_decide(fate.log_offset)
         late_ms = by_ms - self._chosen_ms(fate)
@@ -332,7 +335,7 @@ class NumberedDeliveries:
     def _judge_skip(self, fate: Fate, nominal_ms: int, can_decide: bool) -> int:
         """Judges a skip whose first occurrence is due at `nominal_ms`.
 
-        Returns the time of its last occurrence, or 0 if that is unknown.
+        Returns the time of the last occurrence, or 0 if this time is unknown.
         """
         request = self._request
         if fate.size > OCCURRENCES_STEPPED_MAX or not nominal_ms:
@@ -385,7 +388,7 @@ class NumberedDeliveries:
         return request.missed == "none" and late_ms > _NONE_LATE_MS
 
     def _judge_next(self, fate: Fate, nominal_ms: int) -> None:
-        """Compares the next nominal time that a fate publishes with the one that follows from its own, `nominal_ms`.
+        """Compares the next nominal time that a fate publishes with the time that follows from its own, `nominal_ms`.
 
         If `nominal_ms` is 0, the time of the fate is unknown, and any nominal time may follow.
         """
@@ -434,7 +437,7 @@ class NumberedDeliveries:
                 self.findings.lateness_ms.append(fate.at_ms - max(self._chosen_ms(fate), self._kind.from_ms))
 
     def _match_nothing(self, number: int, records: Sequence[DeliveredOccurrence], has_late: bool) -> None:
-        """Judges the records of an occurrence that has no fate."""
+        """Judges the records of a number for which there is no fate, or only a late one (`has_late`)."""
         place = records[0].place
         if has_late or (number >= self.position.number and self._bounds.log_capped):
             self.waiting_records += records
@@ -452,7 +455,7 @@ class NumberedDeliveries:
         return self._kind.cause == "lost" or (self._kind.cause == "known" and self._holes.lost_before_ms > 0)
 
     def _judge_absence(self, fate: Fate) -> bool:
-        """Judges a delivery without a record. Returns False if the record may still come."""
+        """Judges a delivery without a record. Returns False if an open transaction may hide the record."""
         bounds, at_ms = self._bounds, fate.at_ms
         places = self._places(at_ms)
         lost_ms = of_places(bounds.target_lost_before_ms, places, max)
@@ -497,13 +500,14 @@ class NumberedDeliveries:
     # ---- nominal times ----
 
     def _first_ms(self) -> int:
-        """Returns the first nominal time by the zone rules of the audit; 0: there is none."""
+        """Returns the first nominal time by the zone rules of the audit; 0 if there is none."""
         request = self._request
         first = self._search.after(request.request_ms if request.start_ms is None else max(request.start_ms - 1, 0))
         return first[0] if first is not None else 0
 
     def overdue(self) -> int:
-        """Returns the number of overdue occurrences behind the position."""
+        """Returns the number of overdue occurrences behind the position, up to OCCURRENCES_STEPPED_MAX. No occurrence
+        from the first one in a pause that has not ended is overdue."""
         number, nominal_ms, count = self.position.number, self.position.next_ms, 0
         before_ms = self._bounds.overdue_before_ms - (self._request.window_ms or 0)
         if self._kind.from_ms >= before_ms:
@@ -524,8 +528,8 @@ class NumberedDeliveries:
         return not self._has_zone or self._versions.are_installed_at(log_offset)
 
     def _next(self, number: int, nominal_ms: int) -> tuple[int, bool] | None:
-        """Returns the nominal time after that of occurrence `number`, and whether a gap skips it; None: there is
-        none."""
+        """Returns the nominal time after `nominal_ms`, that of occurrence `number`, and whether a gap skips it; None if
+        there is none."""
         if self._request.count_max is not None and number >= self._request.count_max:
             return None
         return self._search.after(nominal_ms)
@@ -570,8 +574,8 @@ class NumberedDeliveries:
         return nominal_ms + (((window_ms + 1) * drawn) >> _DRAW_BITS)
 
     def _places(self, at_ms: int) -> set[int] | None:
-        """Returns the possible partitions of a record in its target, like `mismatches.expected_partitions`; None:
-        any."""
+        """Returns the possible partitions of a record in its target, like `mismatches.expected_partitions`; None if any
+        partition is possible."""
         request, bounds = self._request, self._bounds
         if request.requested_partition is not None:
             return {request.requested_partition}

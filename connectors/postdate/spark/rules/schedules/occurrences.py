@@ -1,5 +1,5 @@
-"""Applies `schedules` to all recurring schedules of an audit: turns rows of schedules, fates and records into
-positions.
+"""Applies `schedules` to all recurring schedules of an audit: turns rows of schedules, fates and records into positions
+and findings.
 
 Nominal times need calendars and zone files, which no column expression can read without the JVM's own database of
 zones. So the rows of schedules, and no others, pass through Python workers, which need Postdate, numpy and tzdata. The
@@ -49,8 +49,8 @@ from postdate.spark.rules.times.nominal_times import CronTimes, IntervalTimes
 from postdate.spark.rules.times.zone_files import read_zone, tz_version
 
 Zones = Mapping[tuple[str, int], tuple[tuple[int, str], ...]]
-"""The versions of the zone rules by topic and partition of the requests. Each version has the offset of the dispatch
-log from which on it was in force; these offsets ascend."""
+"""The versions of the zone rules by topic and partition of the requests. Each version is preceded by the dispatch-log
+offset at which it came into force; these offsets ascend."""
 
 _FIGURES: Final = f"struct<{','.join(f'{name}:bigint' for name in Figures._fields)}>"
 _WAITING_FATE: Final = OCCURRENCE_FATE.removesuffix(">") + ",is_sound:boolean,first_ms:bigint>"
@@ -66,8 +66,8 @@ OCCURRENCES: Final = (
     f"struct<added:{_FIGURES},lateness_ms:array<bigint>,overdue:bigint,"
     "letters:array<struct<partition:int,offset:bigint>>>"
 )
-"""The type of the column `occurrences`, which holds a `schedule_events.Judgement` without its position. It has the
-places of the dead letters instead of the dead letters."""
+"""The type of the column `occurrences`, which holds a `schedule_events.Judgement` without its position, and with the
+places of dead letters instead of the dead letters."""
 _RESULT: Final = f"topic string, partition int, offset bigint, position {POSITION}, occurrences {OCCURRENCES}"
 
 _LOST_CONTROL: Final = "struct<offset:bigint,action:string,at_ms:bigint>"
@@ -81,7 +81,7 @@ EXTENDS: Final = ("trigger", BACKFILL)
 """The actions of controls whose fates are EXTENDING."""
 OF_SCHEDULES: Final = ("pause", "resume", *EXTENDS)
 """The actions of controls whose fates are OF_CONTROLS."""
-# Replaces a zone that the audit does not know.
+# `times_of` returns this zone for a schedule whose zone the audit does not know.
 _OTHER_ZONE: Final = "Etc/UTC"
 
 
@@ -101,9 +101,10 @@ class Events:
         return cls(occurrence_fates(log), occurrence_records(messages), zones)
 
     def origins(self) -> DataFrame:
-        """Returns one row for each schedule: its origin, and a `position` that has only a nominal time, in `next_ms`.
+        """Returns one row for each schedule with a fate or a record: its origin, and a `position` that has only a
+        nominal time, in `next_ms`.
 
-        A state finds the row of the schedule by this time.
+        A state finds its row of the schedule by this time.
         """
         due_ms = F.coalesce(F.nullif("fate.nominal_ms", F.lit(0)), F.nullif("fate.next_ms", F.lit(0)))
         named = self.fates.select(*ORIGIN, due_ms.alias("due_ms")).unionByName(
@@ -121,8 +122,8 @@ def is_of_schedule() -> Column:
 def may_have_lost_fate() -> Column:
     """True if a row of `judging.placed` is a control OF_SCHEDULES whose fate may have left the dispatch log.
 
-    The fate of the schedule and the `applied` of the control are in one record, so neither is lost if the log has the
-    other.
+    The fate of the schedule and the fate `applied` of the control are in one record. So if the log has one of them, the
+    other is not lost.
     """
     is_older = F.col("facts.request.request_ms") < F.col("fates_lost_before_ms")
     return F.coalesce(one_of(F.col("facts.request.action"), OF_SCHEDULES) & is_older & ~_has_ended(), F.lit(False))
@@ -133,9 +134,9 @@ def _has_ended() -> Column:
 
 
 def lost_controls(rows: DataFrame) -> DataFrame:
-    """Returns the lost controls among `rows`, which are controls OF_SCHEDULES.
+    """Returns the columns of lost controls for `rows`, the rows of such controls OF_SCHEDULES.
 
-    The columns are the partition, the offset `control` of the control, the `id` or the offset `acts_on` of its
+    The columns are topic and partition, the offset `control` of the control, the `id` or the offset `acts_on` of its
     schedule, and a struct `lost` for the judge.
     """
     request = F.col("facts.request")
@@ -144,8 +145,8 @@ def lost_controls(rows: DataFrame) -> DataFrame:
 
 
 def _with_lost_controls(schedules: DataFrame, lost: DataFrame | None) -> DataFrame:
-    """Returns rows of schedules with the column `lost_controls`: the lost controls that name the schedule, by their
-    offsets."""
+    """Returns rows of schedules with the column `lost_controls`: the lost controls that name the schedule, in the order
+    of their offsets."""
     if lost is None:
         return schedules.withColumn("lost_controls", F.lit(None).cast(f"array<{_LOST_CONTROL}>"))
     own = F.array(F.hex("id"), F.concat(F.lit("#"), F.col("offset").cast("string")))
@@ -162,9 +163,11 @@ def with_occurrences(
 ) -> DataFrame:
     """Returns the rows of `judging.placed` with the new `position` and the `occurrences` of schedules.
 
-    Both columns are null for other rows. No schedule is plain. `events` is None if there are none. `has_lost_controls`
-    is True if a row `may_have_lost_fate`. Cost: one shuffle and sort of the events, 20 us of Python for each, and a
-    join; two more joins if controls are lost.
+    Both columns are null for other rows. `plain` becomes null for rows with a new position. `events` is None if there
+    are no events. `has_lost_controls` is True if `may_have_lost_fate` is true for any row.
+
+    Cost: one job, since the conversion to an RDD computes the shuffle; one shuffle and sort of the events, 20 us of
+    Python for each, and a join; two more joins if controls are lost.
     """
     lost = [lost_controls(placed.where(may_have_lost_fate()))] if has_lost_controls else []
     if events is not None and events.lost_controls is not None:
@@ -205,7 +208,7 @@ def _found_at(next_ms: Column) -> Column:
 
 
 def occurrence_problems() -> Column:
-    """Returns the problems of a row's `position`, in the form of `judging.judge`."""
+    """Returns the problems of a row's `position`, in the form of `problems` in `judging.judge`."""
     unverified = F.transform(
         F.coalesce("position.reasons", F.array().cast("array<struct<reason:string,occurrences:bigint>>")),
         lambda reason: F.struct(
@@ -217,7 +220,7 @@ def occurrence_problems() -> Column:
 
 
 def without_judged_dead_letters(facts: Column) -> Column:
-    """Returns the facts of a schedule without the dead letters of occurrences that no later run needs."""
+    """Returns the facts of a schedule without those dead letters of occurrences that no later run needs."""
     waiting = F.col("occurrences.letters")
 
     def is_kept(dead_letter: Column) -> Column:
@@ -228,9 +231,9 @@ def without_judged_dead_letters(facts: Column) -> Column:
 
 
 def _schedule() -> Column:
-    """Returns all values of a row that the judge needs besides the events."""
+    """Returns a struct with all values of a row that the judge needs besides the events."""
     request, facts = F.col("facts.request"), F.col("facts")
-    # Occurrences after the fixed end of the log are not judged, so an end or a control there must not ask for any.
+    # Occurrences after the fixed end of the log are not judged, so an end or a control there must not require any.
     fates = F.filter(facts.fates, lambda fate: ~fate.late)
     stored = F.filter(fates, lambda fate: fate.fate_name == "stored")
     finals = F.filter(fates, lambda fate: one_of(fate.fate_name, FINAL))
@@ -280,7 +283,7 @@ def _schedule() -> Column:
 
 
 def _judged_rows(rows: Iterable[Row], zones: Zones, before_ms: int) -> Iterator[tuple[Any, ...]]:
-    """Yields the result for each schedule among sorted rows. The events of other origins are left out."""
+    """Yields the result for each schedule among sorted rows. Ignores the events of other origins."""
     for origin, some in groupby(rows, key=lambda row: row[:3]):
         row = next(some)["schedule"]
         if row is not None:
@@ -295,7 +298,7 @@ def _judged(
     zones: Iterable[tuple[int, str]],
     before_ms: int,
 ) -> Judgement | None:
-    """Returns the judgement of one schedule; None: there is nothing to judge."""
+    """Returns the judgement of one schedule; None if there is nothing to judge."""
     known, times = _known(row["position"]), times_of(row)
     if not row["is_judged"]:
         # A request behind the fixed end of this audit is read by the next one.
@@ -364,7 +367,8 @@ def _request_of(origin: tuple[str, int, int], row: Row, times: CronTimes | Inter
 
 
 def times_of(row: Row) -> CronTimes | IntervalTimes | None:
-    """Returns the nominal times of a schedule; None if they cannot be read."""
+    """Returns the nominal times of a schedule; None if they cannot be read. A zone that the audit does not know is
+    replaced by _OTHER_ZONE (`is_zone_known`)."""
     if not row["is_read"]:
         return None
     if row["cron"] is None:
@@ -382,7 +386,7 @@ def times_of(row: Row) -> CronTimes | IntervalTimes | None:
 
 
 def is_zone_known(row: Row, times: CronTimes | IntervalTimes) -> bool:
-    """True if the audit has the zone of a schedule."""
+    """True if the audit knows the zone of a schedule. `times` are the result of `times_of`."""
     return not isinstance(times, CronTimes) or times.zone == (row["zone"] or "UTC")
 
 
@@ -433,7 +437,7 @@ def _known(position: Row | None) -> Position:
 
 
 def _kept(known: Position, events: Iterable[Event]) -> Judgement:
-    """Returns a judgement whose position only keeps these events for the next audit.
+    """Returns a judgement whose position keeps these events for the next audit and judges none of them.
 
     Late fates are not kept, since the next audit reads them again.
     """
@@ -444,7 +448,7 @@ def _kept(known: Position, events: Iterable[Event]) -> Judgement:
 
 
 def _wrong(known: Position, detail: str | None = None) -> Judgement:
-    """Returns a judgement without occurrences. If there is a `detail`, it is reported as a contradiction."""
+    """Returns a judgement without occurrences. The `detail` is reported as a contradiction; None reports nothing."""
     problems = () if detail is None else (("contradiction", detail),)
     return Judgement(known._replace(problems=problems), Figures(), [], 0)
 

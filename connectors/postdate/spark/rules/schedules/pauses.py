@@ -20,8 +20,8 @@ _NEVER: Final = 2**63 - 1
 
 
 class LoggedPause(NamedTuple):
-    """A pause from `from_ms` on. `began_at` and `ended_at` are the places of its fates in the log; None: it has not
-    ended."""
+    """A pause from `from_ms` until `until_ms`. `began_at` and `ended_at` are the places of its fates in the log.
+    `until_ms` and `ended_at` are None if the pause has not ended."""
 
     from_ms: int
     began_at: tuple[int, int]
@@ -49,7 +49,7 @@ def pauses_of(switches: Iterable[Switch]) -> list[LoggedPause]:
 
 
 def pauses_at(place: tuple[int, int], pauses: Iterable[LoggedPause]) -> list[LoggedPause]:
-    """Returns the pauses that began before a place of the log. A pause whose resume lies behind that place is open.
+    """Returns the pauses that began before a place of the log. A pause whose resume is not before this place is open.
 
     A pause that only a lost resume has ended (`certain_pauses`) stays ended.
     """
@@ -65,14 +65,14 @@ def pauses_at(place: tuple[int, int], pauses: Iterable[LoggedPause]) -> list[Log
 def certain_pauses(known: Iterable[Switch], lost: Iterable[Switch]) -> list[LoggedPause]:
     """Returns the times at which a schedule was paused, whichever of its `lost` switches took effect.
 
-    A lost pause is ignored. A lost resume ends its pause. But no skip may rely on that resume, so it is placed behind
-    all records of the log.
+    A lost pause is ignored. A lost resume ends its pause. But no skip may rely on a lost resume, so lost resumes get a
+    place after all records of the log.
     """
     return pauses_of([*known, *(switch._replace(log_offset=_NEVER) for switch in lost if not switch.is_pause)])
 
 
 def possible_pauses(known: Iterable[Switch], lost: Iterable[Switch]) -> list[LoggedPause]:
-    """Returns every possible pause if each of the `lost` switches may have taken effect.
+    """Returns every pause that is possible if any of the `lost` switches may have taken effect.
 
     A pause ends with the first later resume in the log, or with any lost resume before it. If the log has no later
     resume, the pause may also still be open, unless it is lost itself and a lost resume follows it. Lost fates precede

@@ -1,13 +1,14 @@
-"""The dead letters of a schedule: one for each occurrence or extra delivery that was skipped as dead, and no others.
+"""Judges the dead letters of a schedule: each occurrence or extra delivery that was skipped as dead must have one, and
+there must be no others.
 
-A dead letter names a time and not its fate, and several fates may have that time. So dead letters are matched with
+A dead letter names a time and not its fate, and several fates may have the same time. So dead letters are matched with
 fates last, once all fates are known. Behind lost fates, the time of a dead occurrence may be unknown: only its dead
-letter names the time, which may be any in a range. Such a fate is *untimed*.
+letter names the time, which may be any time in a range. The fate of such an occurrence is *untimed*.
 
 - A dead letter is *gone* if retention may have deleted it, and *hidden* if an open transaction may hide it.
-- Dead letters are read further than the dispatch log, so a dead letter may be ahead of its fate. The next run reads it
-  again.
-- The fate of a surplus dead letter may be lost.
+- Dead letters are read further than the dispatch log, so a dead letter may be ahead of its fate. The next run reads
+  such a dead letter again.
+- A dead letter that no fate has used is *surplus*. Its fate may be lost.
 
 A time is *open* if dead letters or fates of that time may still come. Dead letters of open times wait, and so do fates
 whose apparent dead letter may belong to another fate. The content of dead letters is judged at once.
@@ -31,8 +32,8 @@ _NEVER_MS: Final = 2**63 - 1
 
 
 class _Claim(NamedTuple):
-    """A fate `dead`, the findings to which it belongs, and the list to which it is added if its dead letter may still
-    come."""
+    """A fate `dead`, the findings to which it belongs, the list `waiting` to which it is added if its dead letter may
+    still come, and the judge of an untimed fate. `is_gone` is True if the dead letter may be gone."""
 
     fate: Fate
     findings: Findings
@@ -65,16 +66,17 @@ class DeadOccurrences:
         self._open: list[tuple[int, int]] = []
         self._later: list[tuple[int, int]] = []
         self._can_be_later: Callable[[int], bool] = lambda _: False
-        self._guesses: list[tuple[int, int]] = []  # first possible time of a fate, time of its letter
+        self._guesses: list[tuple[int, int]] = []  # first possible time of a fate, time of its dead letter
 
     def expect(self, first_ms: int, last_ms: int) -> None:
-        """Lets the dead letters of these times wait: a later run may read their fates."""
+        """Makes the dead letters of these times wait, since a later run may read their fates."""
         self._open.append((first_ms, last_ms))
 
     def expect_later(self, first_ms: int, can_be: Callable[[int], bool]) -> None:
-        """Lets the dead letters from `first_ms` on wait for later occurrences, whose times `can_be` accepts.
+        """Makes the dead letters from `first_ms` on wait for later occurrences, whose times `can_be` accepts.
 
-        Dead letters of other times from `first_ms` on wait for a trigger, but no fate waits for them.
+        Dead letters whose times `can_be` does not accept may belong to a later trigger, so they also wait. But no fate
+        waits because of them.
         """
         self._later, self._can_be_later = [(first_ms, _NEVER_MS)], lambda ms: ms >= first_ms and can_be(ms)
 
@@ -98,8 +100,8 @@ class DeadOccurrences:
     def settle(self, findings: Findings) -> None:
         """Judges the content of all dead letters, and all recorded fates that do not wait.
 
-        Fates that must have a dead letter come first, and among them fates with a known time before untimed fates.
-        Fates whose dead letter may be hidden come last.
+        The order is: fates with a known time whose dead letter is neither gone nor hidden, untimed fates, fates with a
+        known time whose dead letter may be gone, fates whose dead letter may be hidden.
         """
         for due_ms, left in self._unused.items():
             if wrong := sum(not dead_letter.is_same for dead_letter in left):
@@ -131,8 +133,8 @@ class DeadOccurrences:
     def _settle_untimed(self, gone: Counter[int], hidden: list[tuple[int, int]]) -> None:
         """Judges the untimed fates.
 
-        `gone` has for each time the number of fates whose dead letter may be gone. `hidden` are the times of the fates
-        whose dead letter may be hidden.
+        `gone` counts for each time the fates with this time whose dead letter may be gone. `hidden` are the times of
+        the fates whose dead letter may be hidden.
         """
         is_open, times = _Ranges([*self._open, *self._later, *hidden]), sorted(self._unused)
         has_extras = bool(self._facts.triggers or self._facts.lost_controls)
@@ -144,8 +146,8 @@ class DeadOccurrences:
             if not is_only and any(due_ms in is_open for due_ms in possible):
                 self._wait(claim)
                 continue
-            # Take the last possible time, since lost occurrences come earlier. Leave enough dead letters for the gone
-            # fates of a time, unless this fate must have one.
+            # Take the last possible time, since lost occurrences come earlier. Leave enough dead letters for those
+            # fates of a time whose dead letter may be gone, unless this fate must have one.
             free = [due_ms for due_ms in possible if len(self._unused[due_ms]) > gone[due_ms]]
             due_ms = max(free or ([] if claim.is_gone else possible), default=0)
             if due_ms and not is_only:
@@ -157,7 +159,7 @@ class DeadOccurrences:
         claim.waiting.append(claim.fate)
 
     def _settle(self, claim: _Claim, due_ms: int, *, is_certain: bool = True) -> None:
-        """Judges a fate with a dead letter of this time, if there is one."""
+        """Judges a fate together with an unused dead letter of this time, if there is one."""
         fate, findings, left = claim.fate, claim.findings, self._unused.get(due_ms)
         findings.is_sound = fate.is_sound
         if left:
@@ -176,7 +178,7 @@ class DeadOccurrences:
         """Judges the dead letters that no fate has used, and returns those whose fates may still come.
 
         A surplus dead letter is `unsettled` if its fate may be lost. Its fate is not lost if the first known trigger or
-        backfill of its time was requested behind the losses, and the schedule has lost no other fate. `lost_from_ms` is
+        backfill of its time was requested after the losses, and the schedule has lost no other fate. `lost_from_ms` is
         the first possible time of a fate that may be lost and is in no hole.
         """
         waiting: list[DeadOccurrence] = []
@@ -196,8 +198,8 @@ class DeadOccurrences:
         return waiting
 
     def _guessed(self, due_ms: int) -> list[int]:
-        """Returns the time of the later dead letter that an untimed fate has used, although one of `due_ms` may be its
-        own; empty if there is no such fate."""
+        """Returns a list with the time of the later dead letter that an untimed fate has used, although a dead letter
+        of `due_ms` may be the right one; empty if there is no such fate."""
         index = bisect_right(self._guesses, (due_ms, _NEVER_MS)) - 1
         return [used for _, used in self._guesses[index : index + 1] if index >= 0 and due_ms < used]
 

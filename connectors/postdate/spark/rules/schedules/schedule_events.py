@@ -2,7 +2,7 @@
 read.
 
 The position suffices to judge later events: it has the next number and its nominal time, fates that wait for a hidden
-record, and records that wait for a hidden fate. A state keeps it.
+record, and records that wait for a hidden fate. A state keeps the position.
 
 Pure Python without Spark.
 """
@@ -17,7 +17,7 @@ from postdate.spark.rules.times.nominal_times import CronTimes, IntervalTimes
 
 
 class ScheduleRequest(NamedTuple):
-    """The request of a schedule. Fields are None if their header is absent. `digests` are those of key, value and
+    """The request of a schedule. A field is None if its header is absent. `digests` are those of key, value and
     headers."""
 
     origin: str
@@ -38,13 +38,14 @@ class ScheduleRequest(NamedTuple):
 
 
 class Fate(NamedTuple):
-    """A fate `occurred`, or `skipped` for a `reason`, of the numbers from `number` to `last`."""
+    """A fate `occurred`, or `skipped` for a `reason`, of the numbers from `number` to `last`; or the fate of an extra
+    delivery, whose `reason` is `dead` if it became a dead letter."""
 
     number: int
     last: int
     reason: str | None
     nominal_ms: int
-    """The nominal time of `last`. The log does not name the time of a skip, which is 0 until the fate is judged."""
+    """The nominal time of `last`. For a skip it is 0 until the fate is judged, since the log does not name the time."""
     next_ms: int
     log_offset: int
     place: int
@@ -53,11 +54,11 @@ class Fate(NamedTuple):
     control: int = -1
     """The offset of the control of an extra delivery."""
     is_sound: bool = True
-    """False if something is wrong with it, or could not be verified."""
+    """False if the fate has a problem, or could not be verified."""
     first_ms: int = 0
-    """The first possible time of a dead occurrence whose time only its dead letter names; 0: its time is known.
+    """The first possible time of a dead occurrence whose time only its dead letter names; 0 for any other fate.
 
-    `nominal_ms` is then the time that the audit computes, or 0 if it computes none.
+    For such an occurrence, `nominal_ms` is the time that the audit computes, or 0 if it computes none.
     """
 
     @property
@@ -66,12 +67,12 @@ class Fate(NamedTuple):
 
     @property
     def last_ms(self) -> int:
-        """The last possible time of a skip: a skip is decided when it is due, and lies before the next time."""
+        """The last possible nominal time of a skip: it is neither after the commit nor after the next nominal time."""
         return min(self.next_ms - 1, self.at_ms) if self.next_ms else self.at_ms
 
 
 class DeliveredOccurrence(NamedTuple):
-    """A record that names an occurrence of the schedule."""
+    """A record that names an occurrence or an extra delivery of the schedule."""
 
     number: int
     target: str
@@ -94,13 +95,13 @@ Event: TypeAlias = Fate | DeliveredOccurrence
 
 
 def in_log(fate: Fate) -> str:
-    """Returns the place of a fate in the log, as words of a sentence."""
+    """Returns words for the offset of a fate in the log, as a part of a sentence."""
     return f"at offset {fate.log_offset} of the log"
 
 
 class DeadOccurrence(NamedTuple):
-    """A dead letter of the occurrence due at `due_ms`. `is_same` is True if it has the key and the value of the
-    request."""
+    """A dead letter of the occurrence due at `due_ms`. `is_same` is True if the key and the value, if it has one, are
+    those of the request."""
 
     due_ms: int
     is_same: bool
@@ -123,7 +124,7 @@ class Trigger(NamedTuple):
     """A fate `triggered` or `backfilled` of a schedule, by the control at the offset `control` with the timestamp
     `at_ms`.
 
-    A fate `backfilled` names the first nominal time `from_ms`, and `until_ms`, behind which no nominal time lies.
+    A fate `backfilled` names the first nominal time `from_ms`, and the end `until_ms` of the range.
     """
 
     control: int
@@ -135,13 +136,13 @@ class Trigger(NamedTuple):
 
     @property
     def first_ms(self) -> int:
-        """The nominal time of its first delivery."""
+        """The nominal time of the first extra delivery."""
         return self.at_ms if self.from_ms is None else self.from_ms
 
     def as_request(self, schedule: ScheduleRequest) -> ScheduleRequest:
-        """Returns the extra deliveries as the request of a separate schedule.
+        """Returns a request for a separate schedule whose occurrences are the extra deliveries.
 
-        A trigger has one occurrence, at any time. A backfill has one occurrence at each of its times.
+        For a trigger, it has one occurrence, at any time. For a backfill, it has one occurrence at each nominal time.
         """
         alike = schedule._replace(start_ms=None, window_ms=None, grace_ms=None, catch_up_ms=None, missed="all")
         if self.until_ms is None:
@@ -160,7 +161,7 @@ class End(NamedTuple):
 
     @property
     def is_refusal(self) -> bool:
-        """True if an owner has refused the schedule. Another owner may have accepted it before."""
+        """True if an owner has refused the schedule. An earlier owner may have accepted it."""
         return self.name == "dead" and not self.first_due_ms
 
 
@@ -176,22 +177,23 @@ class RowFacts(NamedTuple):
     lost_controls: Sequence[int] = ()
     """The offsets of the triggers and backfills whose fate may have left the dispatch log."""
     lost_switches: Sequence[Switch] = ()
-    """The pauses and resumes whose fate may be lost. They have no place in the log."""
+    """The pauses and resumes whose fate may be lost. `log_offset` and `place` of each are -1."""
 
     @property
     def is_stored_by_control(self) -> bool:
-        """True if a control wrote `stored`: the record of `stored` then also contains an effect of the control."""
+        """True if a control caused `stored`. The record of `stored` then also contains an effect of the control."""
         effects: tuple[Switch | Trigger, ...] = (*self.switches, *self.triggers)
         return self.stored is not None and any(effect.log_offset == self.stored[1] for effect in effects)
 
     def extended_ms(self, due_ms: int) -> int:
-        """Returns the first time at which a known trigger or backfill of `due_ms` was requested; 0: there is none."""
+        """Returns the timestamp of the first known trigger or backfill that covers `due_ms`; 0 if there is none."""
         found = [some.at_ms for some in self.triggers if some.first_ms <= due_ms <= (some.until_ms or some.first_ms)]
         return min(found, default=0)
 
 
 class Bounds(NamedTuple):
-    """The ranges that were read: columns of `audit.ranges` for the partition and the target of the schedule."""
+    """The ranges that were read: columns of `audit.ranges` for the partition and the target of the schedule. Overdue
+    occurrences are those due before `overdue_before_ms`."""
 
     overdue_before_ms: int
     log_capped: bool
@@ -245,14 +247,14 @@ class Position(NamedTuple):
     """How far a schedule was judged, and the findings so far."""
 
     first_ms: int = 0
-    """The first nominal time: the published one, otherwise the computed one; 0: nothing was judged yet, or the audit
-    cannot compute it."""
+    """The first nominal time: the published one, otherwise the computed one; 0 if nothing was judged yet, or if the
+    audit cannot compute the time."""
     number: int = 1
     """The number of the next occurrence."""
     next_ms: int = 0
-    """The nominal time of the next occurrence, as published; 0: there is none."""
+    """The nominal time of the next occurrence, as published; 0 if there is none."""
     log_offset: int = -1
-    """The offset of the dispatch-log record that has published that time; `place` is the place of the fate in the
+    """The offset of the dispatch-log record that published `next_ms`; `place` is the place of the fate in the
     record."""
     place: int = -1
     figures: Figures = Figures()
@@ -269,10 +271,10 @@ class Position(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """The new position, and the figures that these events have added.
+    """The new position, and the figures that the judged events have added.
 
     `overdue` is the number of occurrences behind the position that should have been decided. `dead_letters` are those
-    for which a later run may read a fate; None: all dead letters, because none was judged.
+    for which a later run may read a fate; None stands for all dead letters, if none was judged.
     """
 
     position: Position
@@ -294,12 +296,13 @@ class ZoneVersions(NamedTuple):
     versions: tuple[str, ...] = ()
 
     def are_installed_at(self, log_offset: int) -> bool:
-        """True if the owner that wrote a record had the version of the audit."""
+        """True if the owner that wrote the record at `log_offset` had the version of the audit."""
         index = bisect_right(self.log_offsets, log_offset) - 1
         return index >= 0 and self.versions[index] == self.installed
 
 
 def of_places(values: Sequence[int], places: Iterable[int] | None, loosest: Callable[[Iterable[int]], int]) -> int:
-    """Returns the loosest of the values for these partitions, or of all values, like `endings.of_places`."""
+    """Returns the loosest of the values for these partitions, or of all values if there is none for them, like
+    `endings.of_places`; -1 if there are no values at all."""
     found = [values[place] for place in places or () if place < len(values)]
     return loosest(found or values or [-1])

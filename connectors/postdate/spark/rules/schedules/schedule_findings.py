@@ -1,6 +1,7 @@
-"""The findings of the judge of a recurring schedule: figures, problems, lateness, and why something was not verified.
+"""The findings of the judge of a recurring schedule: figures, problems, lateness, reasons for unverified occurrences.
 
-The occurrences and the extra deliveries of each control have separate findings, which `include` adds up.
+The occurrences and the extra deliveries of each control have separate findings. `include` adds those of a control to
+those of the occurrences.
 
 Pure Python without Spark.
 """
@@ -12,8 +13,8 @@ from postdate.spark.rules.schedules.schedule_events import Figures
 
 
 class Findings:
-    """Findings. The judge sets `is_sound` to True, and each later finding sets it to False. `problems` are pairs of
-    verdict and sentence."""
+    """The findings about one series of numbers. The judge sets `is_sound` to True before it judges a fate, and each
+    finding sets it to False. `problems` are pairs of verdict and sentence."""
 
     def __init__(self, problems: tuple[tuple[str, str], ...] = (), reasons: tuple[tuple[str, int], ...] = ()) -> None:
         self.counts = dict.fromkeys(Figures._fields, 0)
@@ -26,7 +27,7 @@ class Findings:
         self.counts[figure] += size
 
     def find(self, figure: str | None, verdict: str, text: str, size: int = 1) -> None:
-        """Records a problem. `figure` is the name of the figure that counts it."""
+        """Records a problem, and adds `size` to the figure named `figure`. A repeated problem is not counted again."""
         self.is_sound = False
         problem = verdict, text
         if problem in self.problems:
@@ -37,13 +38,13 @@ class Findings:
             self.problems.append(problem)
 
     def leave(self, reason: str, size: int) -> None:
-        """Records occurrences that cannot be verified."""
+        """Records that `size` occurrences cannot be verified for this reason."""
         self.is_sound = False
         self.count("unverifiable", size)
         self.reasons[reason] = self.reasons.get(reason, 0) + size
 
     def include(self, other: Findings, whose: str) -> None:
-        """Adds the findings of a part of the schedule. `whose` is the prefix of each sentence."""
+        """Adds the findings about a part of the schedule. `whose` becomes the prefix of each sentence."""
         for verdict, text in other.problems:
             self.find(None, verdict, f"{whose}: {text}")
         for figure, count in other.counts.items():

@@ -1,6 +1,6 @@
 """Holes in the numbers of a schedule: occurrences or extra deliveries without a fate, between two fates in the log.
 
-A hole is `missing`, unless the dispatch log may have lost fates of the schedule; then it is `unsettled`. If the log may
+A hole is `unsettled` if the dispatch log may have lost fates of the schedule, and otherwise `missing`. If the log may
 have lost fates, dead letters of the times in a hole may remain, so these times are kept.
 
 Pure Python without Spark.
@@ -15,7 +15,7 @@ from postdate.spark.rules.schedules.schedule_findings import Findings
 
 
 class Holes:
-    """The holes of one schedule. Fates of the schedule before `lost_before_ms` may have left the log; 0: none has.
+    """The holes of one schedule. Fates of the schedule before `lost_before_ms` may have left the log; 0 if none has.
 
     `are_lost` is True if a hole is `unsettled`.
     """
@@ -24,7 +24,7 @@ class Holes:
         lost_ms = bounds.fates_lost_before_ms
         self.lost_before_ms = lost_ms if request.request_ms < lost_ms else 0
         self.are_lost = False
-        # For each kept hole, its first possible time, and a time behind all of its times.
+        # For each kept hole, the first possible time, and the end (excluded) of its possible times.
         self._first_ms: list[int] = []
         self._behind_ms: list[int] = []
 
@@ -33,7 +33,7 @@ class Holes:
     ) -> None:
         """Judges the numbers between `position` and a fate.
 
-        Their times lie in the range `times_ms`. Its start is 0 if it is unknown, and its end is excluded.
+        Their times lie in the range `times_ms`. The start is 0 if it is unknown, and the end is excluded.
         """
         size = fate.number - position.number
         if may_be_lost:

@@ -1,22 +1,23 @@
 """Judges the occurrences of one recurring schedule: fates and records against the nominal times of its request.
 
-The judge takes the events of a schedule in the order of their numbers and keeps only the position that it has reached,
-so its memory does not grow with the number of occurrences.
+The judge processes the events of a schedule in the order of their numbers and keeps only the position that it has
+reached, so its memory does not grow with the number of occurrences.
 
-    missing          a nominal time without a fate, or a delivery without its record
+    missing          a nominal time without a fate, a delivery without its record, or a dead occurrence without its dead
+                     letter
     extra            an occurrence that the schedule does not have (beyond its count or end, at no nominal time by its
                      zone, gap and fold), or a record without a fate
-    early            committed before the nominal time, or before the chosen time of a window
+    early            a delivery that was committed before the nominal time, or before the chosen time of a window
     duplicate        a number that was decided again, or has two records
     wrong-skip       a skip whose reason does not apply
-    out-of-policy    delivered, although a pause, the gap, `postdate-missed`, `postdate-catch-up` or `postdate-grace`
-                     skips it
+    out-of-policy    an occurrence that was delivered, although a pause, `postdate-gap`, `postdate-missed`,
+                     `postdate-catch-up` or `postdate-grace` skips it
     mismatch         a record that differs from the request, or from its fate
-    contradiction    the final fate does not fit the occurrences, or a dead letter fits no skip
+    contradiction    a final fate that does not fit the occurrences, a fate out of order, or a dead letter of no skip
 
 This module judges the whole schedule and its end. Other modules judge its parts: `numbered_deliveries` the occurrences,
-`extra_deliveries` those of triggers and backfills, `schedule_holes` numbers without a fate, and `schedule_dead_letters`
-dead letters.
+`extra_deliveries` the deliveries of triggers and backfills, `schedule_holes` numbers without a fate, and
+`schedule_dead_letters` dead letters.
 
 Pure functions, without Spark and without code of the sidecar.
 """
@@ -148,7 +149,7 @@ def _judge_end(
 
 
 def _leave_once(findings: Findings, known: Position) -> None:
-    """Leaves the end of the schedule `unsettled`, unless an earlier run has counted it.
+    """Counts the end of the schedule as `unsettled`, unless an earlier run has counted anything as `unsettled`.
 
     Each run judges an open schedule again.
     """

@@ -65,11 +65,11 @@ class CronFields(NamedTuple):
     months: frozenset[int]
     weekdays: frozenset[int]
     nth_weekdays: frozenset[tuple[int, int]]
-    """A weekday and its number in the month; number 0: the last one."""
+    """Pairs of a weekday and its number in the month, or 0 for the last one of the month."""
     needs_both_days: bool
     """True if a day must match both day fields. Otherwise one field is enough."""
     is_elapsed: bool
-    """True if the minute or the hour begins with a star."""
+    """True if the field for minutes or the field for hours begins with a star."""
 
 
 @lru_cache(maxsize=_EXPRESSIONS_MAX)
@@ -141,7 +141,7 @@ def times_of_day(fields: CronFields) -> Numbers:
 
 
 def _has_a_day(fields: CronFields) -> bool:
-    """True if one of the months may have one of the days of the month."""
+    """True if one of `months` may have one of the days in the field for days of the month."""
     longest = max(29 if month == 2 else 30 if month in (4, 6, 9, 11) else 31 for month in fields.months)
     return fields.has_last_day or fields.has_last_workday or min(fields.days) <= longest
 

@@ -1,6 +1,6 @@
-"""Finds the next nominal time of a schedule. It computes a stretch of nominal times at once.
+"""Finds the next nominal time of a schedule, and computes all nominal times of a range (a *stretch*) at once for this.
 
-Pure; numpy does the work. Memory: the nominal times of one stretch.
+Pure Python with numpy. Memory: the nominal times of one stretch.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from postdate.spark.rules.times.cron_fields import read_cron, times_of_day
 from postdate.spark.rules.times.nominal_times import CronTimes, IntervalTimes, nominal_times
 
 _DAY_MS: Final = 86_400_000
-# The number of nominal times that are computed at once, and the bounds of the days that they span.
+# The wanted number of nominal times in a stretch, and the bounds of the days that a stretch spans.
 _TIMES_WANTED: Final = 8_192
 _DAYS_MIN: Final = 1
 _DAYS_MAX: Final = 400
 
 
 class NominalSearch:
-    """The nominal times of one schedule. The search goes forwards; each step back costs a stretch."""
+    """The nominal times of one schedule. Searches should go forwards: a search before the present stretch computes
+    another stretch."""
 
     def __init__(self, times: CronTimes | IntervalTimes, last_ms: int | None, *, has_gaps: bool) -> None:
         """No nominal time is later than `last_ms`. Without `has_gaps`, times that the schedule skips are left out.
@@ -39,7 +40,8 @@ class NominalSearch:
     def after(self, ms: int) -> tuple[int, bool] | None:
         """Returns the first nominal time after `ms`, and whether the schedule skips it because it lies in a gap.
 
-        None: there is none before the end, or none within 50 years. Cost: a binary search, and for each stretch numpy.
+        Returns None if there is none up to the end of the schedule, or none within 50 years. Cost: a binary search, and
+        the computation of each new stretch.
         """
         if not self._low_ms <= ms < self._high_ms:
             self._compute(ms)
@@ -54,7 +56,7 @@ class NominalSearch:
             self._compute(self._high_ms)
 
     def _compute(self, low_ms: int) -> None:
-        """Computes the nominal times of the stretch behind `low_ms`."""
+        """Computes the nominal times of the stretch after `low_ms`."""
         self._low_ms, self._high_ms = low_ms, low_ms + self._stretch_ms
         blocks = [*nominal_times(self._times, low_ms, min(self._high_ms, NOMINAL_MS_MAX))]
         self._found = np.concatenate([self._found[:0], *(block.times_ms for block in blocks)])

@@ -1,11 +1,11 @@
 """The nominal times of a schedule as the audit computes them, for a whole range at once.
 
-Each matching day and time of day is a wall-clock time. For every offset that the zone has in the range, the audit
-computes the instant with that offset. The instant counts if the zone has that offset then. So a wall-clock time has no
-instant in a gap, two in a fold, and one otherwise. The sidecar searches from one instant to the next and shares no code
-with this module.
+Each matching day and time of day is a wall-clock time. For every UTC offset that the zone has in the range, the audit
+computes the instant of the wall-clock time with this offset. The instant counts if the zone has this offset at the
+instant. So a wall-clock time has no instant in a gap, two in a fold, and one otherwise. The sidecar searches from one
+instant to the next and shares no code with this module.
 
-Pure functions; numpy does the work. Memory: O(WALL_TIMES_MAX).
+Pure functions with numpy. Memory: O(WALL_TIMES_MAX).
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ def _cron_times(times: CronTimes, fields: CronFields, after_s: int, until_s: int
 
 
 def _instants(walls: Seconds, changes: ClockChanges) -> tuple[Seconds, Seconds]:
-    """Returns the first and the last instant of each wall-clock time. If it has no instant, the first is above the
-    last."""
+    """Returns the first and the last instant of each wall-clock time. The first is above the last if the wall-clock
+    time has no instant."""
     first = np.full(len(walls), np.iinfo(np.int64).max, dtype=np.int64)
     last = np.full(len(walls), np.iinfo(np.int64).min, dtype=np.int64)
     for offset_s in np.unique(changes.offsets_s):

@@ -38,14 +38,14 @@ _RULE: Final = re.compile(
 
 
 class ClockChanges(NamedTuple):
-    """The clock changes of a zone in a range: its offset is `offsets_s[i]` until `at_s[i]`, then `offsets_s[i + 1]`."""
+    """The clock changes of a zone in a range. Its offset is `offsets_s[i]` until `at_s[i]`, then `offsets_s[i + 1]`."""
 
     at_s: Seconds
     offsets_s: Seconds
 
 
 class PosixRule(NamedTuple):
-    """The offsets of standard and summer time, and the days and local times at which the latter begins and ends."""
+    """The offsets of standard and summer time, and the days and local times at which summer time begins and ends."""
 
     standard_s: int
     summer_s: int
@@ -54,7 +54,8 @@ class PosixRule(NamedTuple):
 
 
 class ZoneFile(NamedTuple):
-    """A zone: listed changes, the offset before them, and the rule of all later years (None: the last offset stays)."""
+    """A zone: the listed clock changes with the offset before them and after each, and the rule for all later years.
+    Without a rule, the last offset remains."""
 
     at_s: tuple[int, ...]
     offsets_s: tuple[int, ...]
@@ -94,11 +95,12 @@ def read_zone(name: str) -> ZoneFile:
 
 
 def decode_zone(data: bytes) -> ZoneFile:
-    """Returns the zone in a TZif file of version 2 or later. Raises ValueError if `data` is not such a file."""
+    """Returns the zone in a TZif file of version 2 or later. Raises ValueError for a file of another kind or version,
+    and struct.error if the file is too short."""
     magic, edition, *counts = _HEADER.unpack_from(data)
     if magic != b"TZif" or edition < b"2":
         raise ValueError("is not a TZif file of version 2")
-    # The first block, of 32-bit times, is for old readers.
+    # The first block has 32-bit times, for old readers.
     start = _HEADER.size + _block_size(counts, 4)
     _, _, *counts = _HEADER.unpack_from(data, start)
     start += _HEADER.size
@@ -111,14 +113,14 @@ def decode_zone(data: bytes) -> ZoneFile:
 
 
 def parse_rule(text: str) -> PosixRule | None:
-    """Returns the rule of a POSIX TZ string; None if it has no summer time. Raises ValueError if it is not such a
+    """Returns the rule of a POSIX TZ string; None if it has no summer time. Raises ValueError if `text` is not such a
     string."""
     match = _RULE.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a POSIX rule of a zone")
     if match["begin"] is None:
         return None
-    # POSIX counts westwards.
+    # POSIX counts offsets westwards.
     standard_s = -_offset(match["standard"])
     summer_s = standard_s + 3_600 if match["summer"] is None else -_offset(match["summer"])
     return PosixRule(standard_s, summer_s, match["begin"], match["end"])
@@ -141,7 +143,7 @@ def _year(utc_s: int) -> int:
 
 
 def _of_year(rule: PosixRule, year: int) -> list[tuple[int, int]]:
-    """Returns the changes of a year, each with the offset from then on."""
+    """Returns the clock changes of a year, each with the offset after it."""
     if not 1 < year < 9999:
         return []
     return [
