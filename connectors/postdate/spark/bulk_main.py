@@ -3,8 +3,8 @@
     spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 \\
         …/postdate/spark/bulk_main.py --bootstrap-server HOST:PORT reminders.parquet
 
-Executors run only Spark's own code and need no Python. Exit codes are those of `postdate bulk`: 0 sent, 2 usage, 1 bad
-rows, or an error of Kafka or Spark.
+Executors run only Spark's own code and need no Python. Exit codes are those of `postdate bulk`: 0 sent (dry run: could
+be sent), 2 usage, 1 refused rows without `--rejects`, or an error of Kafka or Spark.
 """
 
 from __future__ import annotations

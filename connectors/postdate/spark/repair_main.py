@@ -3,8 +3,8 @@
     spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 \\
         …/postdate/spark/repair_main.py --bootstrap-server HOST:PORT s3a://bucket/postdate-audit
 
-Exit codes are those of `postdate repair`: 0 everything missing is repaired (dry run: can be repaired), 2 usage, 1
-something cannot be repaired, or an error of Kafka or Spark.
+Exit codes are those of `postdate repair`: 0 all missing requests are repaired (dry run: can be repaired), 2 usage, 1 a
+request cannot be repaired, or an error of Kafka or Spark.
 """
 
 from __future__ import annotations

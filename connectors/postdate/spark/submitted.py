@@ -1,7 +1,7 @@
 """Shared by the programs for `spark-submit`: their start, and the options of their command lines.
 
-Each option is named after a field of the job's options, and the field's default applies. The sidecar's parser of times
-is used only for options; no verdict depends on it.
+An option sets a field of the job's options; if the option is absent, the default of the field applies. The sidecar's
+parser of times reads only options, so no verdict depends on it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ def run_program(
     planned: Callable[[dict[str, Any]], Callable[[], int]],
     arguments: Sequence[str] | None,
 ) -> int:
-    """Runs the job that `planned` creates from `arguments` (None: those of the process). Returns its exit code; 2 for
-    invalid arguments.
+    """Runs the job that `planned` creates from `arguments` (None: those of the process). Returns its exit code, or 2 if
+    the options are invalid.
 
-    Python puts a script's own directory first in its search path. This function removes it, so that no module of this
-    package can be imported without its package name.
+    Exits with 2 if `parser` rejects the arguments. Python puts the directory of a script first in its search path. This
+    function removes the directory, so that no module of this package can be imported without its package name.
     """
     own = Path(__file__).resolve().parent
     sys.path[:] = [place for place in sys.path if Path(place or ".").resolve() != own]
@@ -43,7 +43,7 @@ def run_program(
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors begin like those of all commands."""
+    """A parser whose error messages begin with `error:`, like those of all commands."""
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
@@ -51,7 +51,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def program_parser(name: str, description: str) -> argparse.ArgumentParser:
-    """Returns a parser with the options of every job: the cluster, -b, -X, -F, and the form of the output."""
+    """Returns a parser with the options of every job: the cluster (-b, -X, -F), and the form of the output."""
     parser = _Parser(prog=name, description=description, argument_default=argparse.SUPPRESS)
     parser.add_argument("-b", "--bootstrap-server", dest="bootstrap_servers", required=True, metavar="HOST:PORT")
     parser.add_argument("-X", dest="property", action="append", metavar="NAME=VALUE", help="Java client property")
@@ -105,7 +105,9 @@ def levels(text: str) -> tuple[int, ...]:
 
 
 def _client_properties(file: str | None, more: Sequence[str]) -> dict[str, str]:
-    """Returns the client properties of the file, overridden by those of the command line. Raises JobUsageError,
-    OSError."""
+    """Returns the client properties in `file`, overridden by `more`, those of the command line.
+
+    Raises JobUsageError if a property is not NAME=VALUE, OSError if the file cannot be read.
+    """
     lines = Path(file).read_text().splitlines() if file else []
     return pairs([*(line for line in lines if line.strip() and not line.lstrip().startswith("#")), *more])

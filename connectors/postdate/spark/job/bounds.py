@@ -1,9 +1,9 @@
-"""The offsets that an audit reads: the start and the fixed end of each partition, and the extent of what a job cannot
+"""The offsets that a job reads: the start and the fixed end of each partition, and bounds of the records that it cannot
 read.
 
-Ends are fixed once, in this order: requests; dispatch log; targets and dead letters; the end of a second read of the
-dispatch log. A read_committed end lies before the oldest open transaction. The audit waits a bounded time for that
-transaction to end. After that it uses the present end, and the range is `capped`.
+A job fixes the ends once, in an order that it defines (`audit.ranges`). Only records before the oldest open transaction
+of a partition can be read. A job may wait a bounded time for that transaction to end. If it is still open then, the
+range ends there and is `capped`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Range:
     `known_ms`: the earliest time at which the partition of a target is known to exist; NEVER_MS if unknown.
     `capped_from_ms`: an open transaction may hide records from this time on; -1 if the time is unknown, NEVER_MS if
     there is no such transaction. `outside`: the number of offsets outside the window. `hidden`: the number of offsets
-    in the window that an open transaction has hidden for too long.
+    in the window that an open transaction hides, and whose records should be readable by now.
     """
 
     role: str
@@ -87,12 +87,13 @@ def fixed_ranges(
 ) -> dict[TopicPartition, Range]:
     """Returns the current range of each partition.
 
-    `from_ms` and `to_ms` limit the range by timestamp. If an open transaction hides the end, the call waits up to
-    `settle_ms`. So all records written before the call are in the range, unless it is `capped`. In a capped range, the
-    hidden offsets before the first record of `hidden_before_ms` or later count as `hidden`. Later offsets do not count,
-    since a transactional producer always hides some. Give the current time as `now_ms` if reading takes long: the range
-    then skips records that retention may delete within the next hour. The timestamps of a target's records do not bound
-    its lost records, since any producer may have written them; `bounded` adds the known bounds.
+    `from_ms` and `to_ms` limit the range to a window of timestamps. If an open transaction hides the end, the call
+    waits up to `settle_ms`. So all records of the window that were written before the call are in the range, unless it
+    is `capped`. In a capped range, the hidden offsets before the first record of `hidden_before_ms` or later count as
+    `hidden`. Later offsets do not count, since a transactional producer always hides some. Pass the current time as
+    `now_ms` if reading takes long: the range then skips records that retention may soon delete (RETENTION_MARGIN_MS).
+    The timestamps of a target's records do not bound its lost records, since any producer may have written them;
+    `bounded` adds the known bounds.
     """
     wanted = list(partitions)
     retained = _Retained.of(cluster, wanted, now_ms)
@@ -133,8 +134,11 @@ def fixed_ranges(
 
 
 def bounded(span: Range, broker_ms: int | None, now_ms: int) -> Range:
-    """Returns the range of a target, bounded by `broker_ms`: the time of the first record that has the broker's time;
-    None if there is no such record."""
+    """Returns the range of a target with the bounds that follow from `broker_ms`.
+
+    `broker_ms` is the time of the first record that has the broker's time. The range stays as it is if `broker_ms` is
+    None, which means that there is no such record, or is later than `now_ms`.
+    """
     if broker_ms is None or broker_ms > now_ms:
         return span
     return replace(span, known_ms=min(span.known_ms, broker_ms), lost_before_ms=broker_ms if span.log_start else -1)
@@ -142,11 +146,11 @@ def bounded(span: Range, broker_ms: int | None, now_ms: int) -> Range:
 
 @dataclass(frozen=True)
 class _Retained:
-    """The records that each partition keeps during an audit: the start offset, and the first record from there on.
+    """The records that each partition keeps during a job: the start offset, and the first record at or after it.
 
-    `expired_ms`: the time before which retention may have deleted records, by the settings of the topic; -1 if
-    retention deletes none, NEVER_MS if it deletes by size. Empty if the settings were not queried: then a partition
-    without records may have lost all of them.
+    `expired_ms` is the time before which retention may have deleted records, according to the settings of the topic. It
+    is -1 if retention deletes no records, and NEVER_MS if it deletes them by size. The dictionary is empty if the
+    settings were not queried; a partition without records may then have lost any of them.
     """
 
     starts: dict[TopicPartition, int]
@@ -186,10 +190,10 @@ class _Retained:
 
 
 def known_ms(spans: list[Range]) -> list[int]:
-    """Returns the earliest time at which each partition of a topic is known to exist. A partition exists as soon as a
-    later partition exists.
+    """Returns the earliest time at which each partition of a topic is known to exist.
 
-    A partition that retention has emptied existed when its last record was written.
+    A partition exists if a partition with a higher number exists. A partition that has lost records existed at its
+    `lost_before_ms`.
     """
     known = [span.known_ms if span.lost_before_ms < 0 else min(span.known_ms, span.lost_before_ms) for span in spans]
     return [min(known[number:]) for number in range(len(known))]
@@ -200,8 +204,10 @@ def _expired_ms(kept: Retention, now_ms: int) -> int:
 
 
 def margin_before(from_ms: int | None) -> int | None:
-    """Returns the time from which effects are read for a window of requests: effects follow requests, but clocks differ
-    a little."""
+    """Returns the time from which the effects of a window of requests are read, None if the window has no start.
+
+    Effects follow their requests, but clocks differ a little.
+    """
     return None if from_ms is None else max(0, from_ms - CLOCK_MARGIN_MS)
 
 
@@ -210,8 +216,8 @@ def _cut(place: OffsetAndTimestamp | None, end: int) -> int:
 
 
 def _settled(cluster: Offsets, marks: Mapping[TopicPartition, int], settle_ms: int) -> dict[TopicPartition, int]:
-    """Returns for each partition its high watermark in `marks` if all transactions below it end in time, otherwise its
-    last stable offset."""
+    """Returns for each partition its high watermark in `marks` if all transactions below it end within `settle_ms`,
+    otherwise its last stable offset."""
     deadline = time.monotonic() + settle_ms / 1000
     ends: dict[TopicPartition, int] = {}
     while True:

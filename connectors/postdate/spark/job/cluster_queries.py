@@ -1,7 +1,7 @@
 """Queries of the cluster that Spark's Kafka source does not offer: end offsets, partitions, settings.
 
-The queries use the admin client of Kafka's Java library, which the connector contains, in the driver's JVM. So queries
-and reads reach the same cluster with the same credentials. One thread at a time.
+The queries run in the driver's JVM. They use the admin client of Kafka's Java library, which the connector contains. So
+queries and reads reach the same cluster with the same credentials. One thread at a time.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class Cluster:
     def first_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Returns the first record of each partition with a timestamp of `timestamp_ms` or later; None if there is
-        none."""
+        """Returns the first record of each partition with a timestamp of `timestamp_ms` or later, None for a partition
+        without such a record."""
         spec = self._class("clients.admin.OffsetSpec").forTimestamp(timestamp_ms)
         places = self._places(partitions, spec, False)
         return {partition: place if place.offset >= 0 else None for partition, place in places.items()}

@@ -1,7 +1,7 @@
 """Translates librdkafka's client properties to those of Kafka's Java clients, which Spark's connector uses.
 
-Most names agree; this module has the differences that matter for reaching a cluster. It drops properties without a Java
-counterpart, since the Java client would only log a warning.
+Most names agree; this module has the differences that matter for reaching a cluster. It drops all properties that it
+does not know, since the Java client would only log a warning.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _LOGIN_MODULES = {
 def java_properties(librdkafka: Mapping[str, str]) -> dict[str, str]:
     """Returns the settings for a Java client that reaches the same cluster with the same credentials.
 
-    Raises JobUsageError for a user name with a mechanism that takes none, for a certificate that cannot be read, and
-    for tokens of an identity provider, which the two kinds of clients configure in incompatible ways.
+    Raises JobUsageError for a user name with a mechanism other than PLAIN and SCRAM, for a certificate that cannot be
+    read, and for tokens of an identity provider, which the two kinds of clients configure in incompatible ways.
     """
     if any(name.startswith("sasl.oauthbearer.") for name in librdkafka):
         raise JobUsageError(
@@ -64,7 +64,8 @@ def java_properties(librdkafka: Mapping[str, str]) -> dict[str, str]:
 
 
 def _own_certificate(librdkafka: Mapping[str, str]) -> dict[str, str]:
-    """Returns the settings of the client certificate for mutual TLS: two files in librdkafka, two texts in Java."""
+    """Returns the settings of the client certificate for mutual TLS. librdkafka gets the names of two files, and the
+    Java client gets their contents."""
     files = {
         "ssl.keystore.certificate.chain": librdkafka.get("ssl.certificate.location"),
         "ssl.keystore.key": librdkafka.get("ssl.key.location"),

@@ -46,7 +46,7 @@ class Job(Generic[Options]):
     @classmethod
     @contextmanager
     def begun(cls, spark: SparkSession, options: Options, reporter: Reporter) -> Iterator[Self]:
-        """Provides a context with a job; the end of the context releases all rows that were `cached` in it. Requires a
+        """Provides a job in a context, and releases all rows that were `cached` in the context at its end. Requires a
         session that can read Kafka.
 
         Raises CannotRun for errors of the cluster or of Spark in the context.
@@ -77,7 +77,8 @@ class Job(Generic[Options]):
     def bounded(self, targets: Mapping[TopicPartition, Range]) -> dict[TopicPartition, Range]:
         """Returns the ranges of targets, each bounded by the time of the first record that has the broker's time.
 
-        Cost: one job. A second job reads the ranges whose first FRONT_RECORDS_MAX records do not include such a record.
+        Cost: one job. If the first FRONT_RECORDS_MAX offsets of a partition do not include such a record, a second job
+        searches the whole range.
         """
         ends = {part: min(span.log_start + FRONT_RECORDS_MAX, span.high_watermark) for part, span in targets.items()}
         times = self.broker_times(replace(span, start=span.log_start, end=ends[part]) for part, span in targets.items())
@@ -95,7 +96,8 @@ def run_job(
     *,
     stopped_code: int = CannotRun.exit_code,
 ) -> int:
-    """Runs `job` in a session. Returns its exit code, or the exit code of the JobError that it raised.
+    """Runs `job` in a session. Returns its exit code, or the exit code of the JobError that the job or the start of the
+    session raised.
 
     If Ctrl-C or SIGTERM ends the job, prints `stopped` and returns `stopped_code`.
     """

@@ -1,4 +1,4 @@
-"""Options that several jobs share: the cluster, how to read requests, what may be sent.
+"""Options that several jobs share: the cluster, the interpretation of requests, and the limits on sending.
 
 Each job has its own class that inherits the options it needs. Immutable; validated on construction.
 """
@@ -17,7 +17,7 @@ from postdate.wire.limits import HORIZON_MS_DEFAULT
 from postdate.wire.topics import DEFAULT_REQUESTS, OwnTopics
 
 _MINUTE_MS: Final = 60_000
-# 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h: the level table of a request topic by default.
+# The default level table of a request topic: 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h.
 LEVELS_MS_DEFAULT: Final = (
     *(1_000, 5_000, 10_000, 30_000),
     *(minutes * _MINUTE_MS for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)),
@@ -30,8 +30,8 @@ class JobOptions:
 
     `properties` are settings of Kafka's Java clients (`security.protocol`, `sasl.jaas.config` and so on; see
     `kafka_properties` for those of librdkafka). If `master` is None, the job uses the master of `spark-submit`, or
-    without `spark-submit` all cores of this machine. `is_brief`: the job reads few records; a JVM that the job starts
-    uses only the C1 compiler.
+    without `spark-submit` all cores of this machine. `is_brief` is True if the job reads few records; a JVM that the
+    job starts then uses only the C1 compiler.
     """
 
     bootstrap_servers: str
@@ -84,7 +84,7 @@ class ReadingOptions(JobOptions, ABC):
 
     @abstractmethod
     def own_topics(self) -> tuple[OwnTopics, ...]:
-        """Returns the topics that belong to each request topic, in the order given."""
+        """Returns the request topics, each with the topics that belong to it, in the order of the options."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,11 @@ class TopicsOptions(ReadingOptions):
 
 @dataclass(frozen=True)
 class SendingOptions(JobOptions):
-    """Options of jobs that send requests: `horizon_ms`, `allow` and `forbidden` are those of the request topic, `rate`
-    is in rows per second; None: unlimited."""
+    """Options of jobs that send requests.
+
+    `horizon_ms`, `allow` and `forbidden` are the limits of the request topic. `rate` is in rows per second; None means
+    unlimited.
+    """
 
     _: KW_ONLY
     horizon_ms: int = HORIZON_MS_DEFAULT
@@ -120,6 +123,7 @@ class SendingOptions(JobOptions):
 
 
 def require_shown(what: str, number: int, most: int) -> None:
-    """Raises JobUsageError if the number of samples is not between 0 and `most`."""
+    """Raises JobUsageError if `number`, an option for the number of `what` in the output, is not between 0 and
+    `most`."""
     if not 0 <= number <= most:
         raise JobUsageError(f"The number of {what} must be between 0 and {most}, not {number}.")

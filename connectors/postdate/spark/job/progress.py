@@ -1,6 +1,6 @@
 """The progress of a job: sentences on standard error, and on a terminal a progress bar while Spark works.
 
-The bar's thread only reads Spark's status tracker, and ends with the context of `working`.
+The thread of the bar uses only Spark's status tracker, and ends with the context of `working`.
 """
 
 from __future__ import annotations

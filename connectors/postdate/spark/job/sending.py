@@ -1,10 +1,10 @@
 """Writes records to Kafka with Spark's own sink, all at once or at a rate.
 
 Spark's sink has no rate limit. So this module cuts the records into slices by due time, the earliest first, and sends
-each slice as a separate Spark job, no earlier than the rate permits. A slice is an interval of (due time, hash of the
-record). The interval depends only on the record, so a row that is computed again after the loss of an executor is in
-the same slice, and no row is skipped. Spark retries a failed task and then sends its rows again: records with an id
-replace themselves, records without an id may be duplicated.
+each slice as a separate Spark job, no earlier than the rate permits. A slice is an interval of pairs (due time, hash of
+the record). The pair depends only on the record. So a row that is computed again after the loss of an executor is in
+the same slice, and no row is skipped. Spark retries a failed task, and then sends its rows again. The second copy of a
+request with an id replaces the first; the message of a request without an id may be duplicated.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Place = tuple[int, int]
 
 _SINK: Final = ("topic", "partition", "key", "value", "headers")
 _PRODUCER: Final = {"acks": "all", "enable.idempotence": "true", "linger.ms": "20", "batch.size": str(256 * 1024)}
-_ROW_BITS: Final = 33  # `monotonically_increasing_id` counts the rows of a partition in so many low bits
+_ROW_BITS: Final = 33  # `monotonically_increasing_id` counts the rows of a partition in this many low bits
 
 
 def send(records: DataFrame, properties: Mapping[str, str], record_bytes_max: int) -> None:
     """Sends all records with `acks=all`; `properties` are those of a Java client.
 
-    `record_bytes_max` is the limit of the topic. Passes on Spark's errors; after an error, an unknown part of the
-    records was sent.
+    `record_bytes_max` is the limit of the topic. Does not catch Spark's errors; after an error, an unknown part of the
+    records has been sent.
     """
     settings = {**_PRODUCER, "max.request.size": str(record_bytes_max), **properties}
     writer = records.select(*_SINK).write.format("kafka")
@@ -50,8 +50,8 @@ def send_at_rate(
 ) -> None:
     """Sends `rows` records, at most `rate` per second on average, the earliest due time first.
 
-    Calls `report` with the number of finished slices and of all slices. Cost: a sort of all records, and one Spark job
-    per slice.
+    After each slice, calls `report` with the number of finished slices and the number of all slices. Cost: a sort of
+    all records, two Spark jobs to form the slices, and one job per slice.
     """
     slice_ms = max(SLICE_MS_MIN, -(-rows * 1_000 // (rate * SLICES_MAX)))
     ordered = _ordered(records)
@@ -70,10 +70,10 @@ def send_at_rate(
 
 
 def slice_firsts(ordered: DataFrame, slice_rows: int) -> list[Place]:
-    """Returns the place of the first record of each slice of `slice_rows` records; the last slice may be smaller.
-    Records with equal places stay together.
+    """Returns the place of the first record of each slice of `slice_rows` records.
 
-    Requires the result of `_ordered`. Cost: two jobs; the driver receives one row per slice.
+    The last slice may be smaller. Records with equal places are in one slice, which may then be larger. Requires the
+    result of `_ordered`. Cost: two jobs; the driver receives one row per slice.
     """
     number = F.monotonically_increasing_id()
     numbered = ordered.select("due_ms", "hash", number.alias("number")).select(
@@ -95,7 +95,7 @@ def slice_firsts(ordered: DataFrame, slice_rows: int) -> list[Place]:
 
 
 def is_between(first: Place, after: Place | None) -> Column:
-    """True if a record lies in the slice [`first`, `after`); None: no upper bound."""
+    """True if a record is in the slice [`first`, `after`). If `after` is None, the slice has no upper bound."""
 
     def is_before(place: Place) -> Column:
         due_ms, hashed = F.col("due_ms"), F.col("hash")

@@ -1,8 +1,8 @@
-"""Reads Kafka with Spark's own source: only committed records, between fixed offsets.
+"""Reads Kafka with Spark's own source between fixed offsets, by default only committed records.
 
-Spark has two batch readers for Kafka. The older reader, the default, converts each record to objects and back to
-columns; the newer one does not (measured: half the processor time). Each read restores the session's setting. One
-thread at a time.
+Spark has two batch readers for Kafka. The older reader, which is the default, converts each record to objects and back
+to columns; the newer one does not (measured: half the processor time). The jobs use the newer reader: each read changes
+the setting of the session and restores it. One thread at a time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _OLDER_READERS = "spark.sql.sources.useV1SourceList"
 def read_records(
     spark: SparkSession, ranges: Iterable[Range], properties: Mapping[str, str], *, committed: bool = True
 ) -> DataFrame:
-    """Returns the records of `ranges`, lazily. A job that reads them fails if a record has left its topic meanwhile.
+    """Returns the records of `ranges`, lazily. A Spark job that reads them fails if a record has left its topic
+    meanwhile.
 
     If `committed` is False, the result includes records of aborted and open transactions.
     """
@@ -65,7 +66,8 @@ def read_records(
 def broker_times(
     spark: SparkSession, ranges: Iterable[Range], properties: Mapping[str, str]
 ) -> dict[TopicPartition, int]:
-    """Returns by partition the time of the first record in the range that has the broker's time.
+    """Returns by partition the time of the first record in its range that has the broker's time. A partition without
+    such a record is absent.
 
     A record has the broker's time if the broker stamped it, or if it has Postdate's headers: Postdate stamps its
     records with the broker's time (docs/protocol.md, Clock). Another producer may use any timestamp. Cost: one job.

@@ -28,9 +28,9 @@ def materialised(rows: DataFrame, *, few: bool = False) -> DataFrame:
     """Computes the rows now and returns them cached, as a DataFrame without their plan: planning with long plans takes
     longer than reading short tables. Spark recomputes lost cached rows, so executors may come and go.
 
-    With `few`, up to LOCAL_ROWS_MAX small rows become part of the plan: the optimizer evaluates many expressions over
+    With `few`, up to LOCAL_ROWS_MAX small rows become part of the plan. The optimizer evaluates many expressions over
     them, and each task gets only its rows (measured: a quarter of the processor time of a small audit with a state). If
-    there are more rows, this first computation is wasted.
+    there are more rows, they are computed a second time.
 
     Cost: one job. Without `few`, or with more rows, the rows stay in Spark's internal format, as for `foreachBatch`:
     other conversions of an RDD to a DataFrame create an object for each row, and generate code for that in each task
@@ -50,8 +50,8 @@ def materialised(rows: DataFrame, *, few: bool = False) -> DataFrame:
 
 
 def gathered(rows: DataFrame, *, few: bool) -> DataFrame:
-    """Returns the same rows, in one partition if they are `few`. Then Spark neither shuffles them for later steps nor
-    plans the rest of a query again after each shuffle."""
+    """Returns the same rows, in one partition if they are `few`. Spark then needs no shuffle for later steps, and does
+    not plan the rest of a query again after each shuffle."""
     return rows.coalesce(1) if few else rows
 
 

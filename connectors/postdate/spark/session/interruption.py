@@ -2,10 +2,10 @@
 behind.
 
 PySpark's handler calls the JVM from inside the interrupted call, to cancel the jobs. This fails with a Py4J traceback.
-Here the signal only raises an exception, and stopping the session ends the jobs. PySpark's clean-up of the interrupted
-call uses the same connection again, and may raise a Py4J error instead of KeyboardInterrupt, or suppress
+The handler of this module only raises an exception, and stopping the session ends the jobs. PySpark's clean-up of the
+interrupted call uses the same connection again, and may raise a Py4J error instead of KeyboardInterrupt, or suppress
 KeyboardInterrupt. So this module remembers the signal. Spark's JVM ignores SIGINT and ends when the pipe from this
-process closes. Outside the main thread, the functions do nothing.
+process closes. Outside the main thread, no handler changes.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def arm() -> None:
-    """Makes the signals raise KeyboardInterrupt. Must be called again after the start of a session, which installs
-    PySpark's handler."""
+    """Makes the signals raise KeyboardInterrupt. Must be called again after the start of a session, since PySpark
+    installs its own handler then."""
     if threading.current_thread() is threading.main_thread():
         for number in _SIGNALS:
             signal.signal(number, _interrupt)
@@ -67,7 +67,7 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def signals_ignored() -> Iterator[None]:
-    """Ignores the signals in the context, in which resources are already being released."""
+    """Ignores the signals in the context. The context is for releasing resources after a signal."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -90,7 +90,8 @@ def children() -> frozenset[int]:
 
 
 def end_children_since(earlier: frozenset[int]) -> None:
-    """Ends the children that are not in `earlier`: a JVM that is still starting does not notice the closed pipe yet."""
+    """Terminates the children that are not in `earlier`. A JVM that is still starting does not yet notice that the pipe
+    has closed."""
     for pid in children() - earlier:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)

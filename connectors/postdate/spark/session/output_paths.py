@@ -13,8 +13,8 @@ from postdate.spark.errors import CannotRun, JobUsageError
 
 
 def require_new(spark: SparkSession, path: str, option: str) -> None:
-    """Raises JobUsageError if `path` exists, before hours of work are wasted. `option` is the option that the message
-    names."""
+    """Raises JobUsageError if `path` exists. A check at the start of a job saves hours of wasted work. `option` is the
+    name of the option in the message."""
     place, system = located(spark, path)
     if system.exists(place):
         raise JobUsageError(f"{path} exists already: name a new directory for {option}.")
@@ -23,8 +23,8 @@ def require_new(spark: SparkSession, path: str, option: str) -> None:
 def write_text(spark: SparkSession, path: str, text: str) -> None:
     """Writes a file, replacing an existing file. A path without a URL scheme is on this machine.
 
-    On this machine, a reader sees the old or the new file, never a part. Object stores show a file only when it is
-    complete; HDFS shows parts. Raises CannotRun if the file cannot be written.
+    On this machine, a reader sees the old or the new file, never an incomplete one. Object stores show a file only when
+    it is complete; HDFS also shows an incomplete file. Raises CannotRun if the file cannot be written.
     """
     data = text.encode()
     try:

@@ -1,8 +1,9 @@
 """Creates DataFrames from small tables of the driver, without Python on executors.
 
 PySpark's `createDataFrame` passes its rows through Python workers in each job that reads them, on executors that
-otherwise need no Python. Here the driver's JVM gets the rows as one JSON text, and they become part of the plan: no job
-reads them, and the optimizer recognizes an empty table and prunes all operators that depend on it.
+otherwise need no Python. `small_table` passes the rows to the driver's JVM as one JSON text, and they become part of
+the plan. No Python worker reads them, and the optimizer recognizes an empty table and prunes all operators that depend
+on it.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ _QUERY = "SELECT from_json(content, :kind, map('mode', 'FAILFAST')) AS rows FROM
 
 
 def small_table(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str) -> DataFrame:
-    """Returns a table of `rows`, each a sequence with a value for each column of `schema`; columns may be null.
+    """Returns a table of `rows`, each a sequence with a value for each column of `schema`. A value may be None.
 
     Values are texts, whole numbers, booleans, bytes, times with a zone, and sequences, which become lists and structs.
-    Cost: each plan that reads the rows contains them, so there should be a few thousand at most.
+    Cost: each plan that reads the rows contains them, so there should be at most a few thousand rows.
     """
     kind = StructType.fromDDL(schema)
     assert isinstance(kind, StructType), "a schema names columns"

@@ -1,8 +1,10 @@
 """Provides a quiet Spark session with the Kafka connector, and error messages if Spark or the connector is missing.
 
-An existing session (of a notebook or `spark-submit`) is used as it is and left running. Otherwise a session is created:
-on all cores of this machine unless `master` is given, with the connector in `spark.jars.packages` at the version of the
-running Spark. Spark's Ivy downloads the connector on first use; its output is reduced to a few lines of progress.
+An active session, such as that of a notebook, is used as it is and left running. Otherwise this module creates a
+session, and stops it at the end. Under `spark-submit`, the session uses the running JVM and its connector. Otherwise it
+runs in a new JVM, on all cores of this machine unless `master` is given, with the connector in `spark.jars.packages` at
+the version of the installed PySpark. Spark's Ivy downloads the connector on first use; its output is reduced to a few
+lines of progress.
 """
 
 from __future__ import annotations
@@ -64,8 +66,8 @@ _MAJOR = "4"
 _DELTA_FOR, _DELTA_PACKAGE = "4.0", "io.delta:delta-spark_2.13:4.0.0"
 
 # At its first query, Spark 4.0 creates this directory in the working directory, for files that Spark Connect uploads.
-# It removes only the directory that it creates inside. No setting changes the location; later versions use the
-# temporary directory.
+# At the end, it removes only the subdirectory that it has created. No setting changes the location; later versions use
+# the temporary directory.
 _ARTIFACTS, _ARTIFACTS_OF = "artifacts", "4.0"
 
 # The settings that limit how long Spark keeps idle consumers, and fetched records that no task has used.
@@ -74,7 +76,7 @@ _KEPT_BY_CONSUMERS = (
     *("fetchedData.cache.timeout", "fetchedData.cache.evictorThreadRunInterval"),
 )
 
-# The settings that may choose Java's collector.
+# The settings and environment variables that may choose Java's garbage collector.
 _JAVA_OPTIONS = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions")
 _JAVA_OPTIONS_OF_ENVIRONMENT = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _ONLY_C1 = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
@@ -93,9 +95,10 @@ class StartOutput:
     """A context for starting a JVM. It calls `report` with one sentence for each downloaded jar, instead of printing
     Ivy's output.
 
-    The JVM inherits the descriptor of standard error, so the lines are intercepted there: descriptor 2 points to a pipe
-    while the JVM starts, and a daemon thread reads the pipe for as long as the JVM lives. Later lines (only errors) are
-    passed on. Requires that no other thread uses it at the same time: the descriptor belongs to the process.
+    The JVM inherits the descriptor of standard error. So descriptor 2 points to a pipe while the JVM starts, and a
+    daemon thread reads the pipe for as long as the JVM lives. After the start, the thread passes the lines, which are
+    only errors, on to the real standard error. No other thread may enter such a context at the same time, since the
+    descriptor belongs to the process.
     """
 
     def __init__(self, report: Callable[[str], None]) -> None:
@@ -123,7 +126,7 @@ class StartOutput:
     def last_lines(self) -> list[str]:
         """Returns the last lines of the JVM's output; complete if the JVM has ended."""
         sys.stderr.flush()
-        os.dup2(self._real, _STDERR)  # a JVM that failed has closed its end; this closes ours
+        os.dup2(self._real, _STDERR)  # closes our end of the pipe; a JVM that failed has closed its end
         self._is_at_end.wait(timeout=5)
         return list(self._lines)
 
@@ -139,13 +142,13 @@ class StartOutput:
 
 
 def connector_package(version: str = pyspark.__version__) -> str:
-    """Returns the Maven coordinates of Spark's Kafka connector for a Spark of this version; Spark 4 is built for Scala
+    """Returns the Maven coordinates of Spark's Kafka connector for this version of Spark. Spark 4 is built for Scala
     2.13."""
     return f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"
 
 
 def delta_package(version: str = pyspark.__version__) -> str:
-    """Returns the Maven coordinates of Delta Lake for Spark 4.0. Raises JobUsageError for another version of Spark."""
+    """Returns the Maven coordinates of Delta Lake for Spark 4.0. Raises JobUsageError if `version` is not a 4.0."""
     if _minor(version) != _DELTA_FOR:
         raise JobUsageError(
             f"A state needs Delta Lake, and Postdate knows its package only for Spark {_DELTA_FOR}; this is Spark "
@@ -166,8 +169,8 @@ def _minor(version: str) -> str:
 
 
 def _require_classic(spark: SparkSession) -> None:
-    """Raises JobUsageError if the session is one of Spark Connect: reading Kafka's offsets, the file system and Delta's
-    log needs the JVM of the driver."""
+    """Raises JobUsageError if the session is one of Spark Connect. Reading Kafka's offsets, the file system and Delta's
+    log requires access to the driver's JVM."""
     if "connect" in type(spark).__module__.split("."):
         raise JobUsageError(
             "This is a session of Spark Connect, and Postdate's Spark jobs need a classic one: they call the driver's "
@@ -191,11 +194,11 @@ def image_packages() -> str:
 def spark_session(
     master: str | None, conf: Mapping[str, str], report: Report, *, with_delta: bool = False, is_brief: bool = False
 ) -> Iterator[SparkSession]:
-    """Provides a session that can read Kafka, and with `with_delta` also Delta tables; stops it at the end if it was
-    created here. `is_brief` as in `java_settings`.
+    """Provides a session that can read Kafka, and with `with_delta` also Delta tables. Stops it at the end if this
+    function has created it. `is_brief` as in `java_settings`.
 
-    Raises CannotRun if Spark does not start, ConnectorMissing if it has no Kafka connector or no Delta Lake,
-    JobUsageError if the jobs do not support this Spark.
+    Raises CannotRun if Spark does not start, ConnectorMissing if it has no Kafka connector or, with `with_delta`, no
+    Delta Lake, and JobUsageError if the jobs do not support this Spark.
     """
     require_version(pyspark.__version__)
     if (master or "").startswith("sc:") or "spark.remote" in conf or "SPARK_REMOTE" in os.environ:
@@ -246,8 +249,8 @@ def restored_settings(spark: SparkSession, *names: str) -> Iterator[None]:
 
 
 def separate_rows_max(spark: SparkSession) -> int:
-    """Returns the maximum number of rows that may be sent to every executor. They must fit in the heap of the driver,
-    in that of an executor, and in the result size that the driver may collect."""
+    """Returns the maximum number of rows that may be sent to every executor. The rows must fit in the driver's heap, in
+    an executor's heap, and in the maximum size of the results that the driver collects."""
     context: Any = spark.sparkContext._jsc.sc()
     jvm: Any = spark.sparkContext._jvm
     heap = int(jvm.java.lang.Runtime.getRuntime().maxMemory())
@@ -258,9 +261,10 @@ def separate_rows_max(spark: SparkSession) -> int:
 
 
 def _remove_artifacts_at_end(spark: SparkSession) -> None:
-    """Makes the JVM remove the directory of Spark's artifacts at its end, unless the directory exists already.
+    """Makes the JVM of Spark 4.0 remove the directory of Spark's artifacts at its end, unless the directory exists
+    already.
 
-    The JVM removes the directory after Spark has removed its subdirectory, and only if it is empty.
+    The JVM removes the directory after Spark has removed the subdirectory, and only if the directory is empty.
     """
     jvm: Any = spark.sparkContext._jvm
     directory = jvm.java.io.File(_ARTIFACTS).getAbsoluteFile()
@@ -279,14 +283,15 @@ class _RememberedClass(JavaClass):  # type: ignore[misc]
 
 def _remember_classes(spark: SparkSession) -> None:
     """Makes PySpark look up the classes and functions of its columns only once. Otherwise, for each column, the JVM
-    would search all jars for a class named without its package, and a list of a thousand functions for a name."""
+    would search all jars for a class that is named without its package, and search a list of a thousand functions."""
     view: Any = spark.sparkContext._jvm
     for name in _CLASSES_OF_COLUMNS:
         setattr(view, name, _RememberedClass(getattr(view, name)._fqn, view._gateway_client))
 
 
 def _stop_interrupted(spark: SparkSession, earlier: frozenset[int]) -> None:
-    """Stops the session over a Py4J connection that may have been interrupted in the middle of a call."""
+    """Stops the session over a Py4J connection that may have been interrupted in the middle of a call, and terminates
+    the children of this process that are not in `earlier`."""
     with signals_ignored(), warnings.catch_warnings(), suppress(Exception):
         warnings.simplefilter("ignore")
         spark.stop()
@@ -312,11 +317,11 @@ def _started(master: str | None, conf: Mapping[str, str], report: Report, is_bri
 
 
 def _submitted_settings() -> dict[str, str]:
-    """Returns the settings that can be changed in a running JVM; under `spark-submit`, the JVM is running.
+    """Returns the settings that can be changed in a running JVM: under `spark-submit`, the JVM is already running.
 
     The JVM never compiles a method of more than 8,000 bytes, so it would interpret a plan that Spark has fused into a
-    larger method. Compression of cached rows takes more time than the saved memory is worth. Inferring constraints of
-    wide nested plans takes longer than checking them. PySpark queries the call site of each column in the JVM, which
+    larger method. Compressing cached rows costs more than the memory that it saves is worth. Inferring constraints of
+    wide nested plans takes longer than it saves. For each column, PySpark would query the call site in the JVM, which
     nobody needs. A continuous audit runs the same plans repeatedly, so compiled classes are cached.
     """
     return {
@@ -346,21 +351,21 @@ def _own_settings(master: str | None) -> dict[str, str]:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.shuffle.partitions": str(LOCAL_SHUFFLE_PARTITIONS),
-            # Small tables are collected whole. By default, Spark reads one partition first, then four, and so on.
+            # A limited query reads all partitions at once. By default, Spark reads one partition first, then four more.
             "spark.sql.limit.initialNumPartitions": str(LOCAL_SHUFFLE_PARTITIONS),
         }
     return settings
 
 
 def java_settings(conf: Mapping[str, str], is_brief: bool = False) -> dict[str, str]:
-    """Returns the driver's Java options: the parallel collector, and with `is_brief` only the C1 compiler. Empty if
-    `conf` or the environment selects a collector, since Java does not start with two.
+    """Returns the driver's Java options: the parallel collector, and with `is_brief` only the C1 compiler. Returns no
+    option if `conf` or the environment selects a collector, since Java does not start with two.
 
     Java's default collector scans the cached rows of an audit repeatedly (measured: a third of the processor time for
     three million requests). The parallel collector has pauses, which do not matter here.
 
-    A brief job, of about a minute, ends before the C2 compiler pays off. C1 alone would get a smaller code cache, so
-    the option sets the size for both compilers.
+    A brief job takes about a minute, and ends before the C2 compiler pays off. With C1 alone, the JVM would use a
+    smaller code cache, so an option sets the size that it uses with both compilers.
     """
     chosen = [conf.get(name, "") for name in _JAVA_OPTIONS]
     chosen += [os.environ.get(name, "") for name in _JAVA_OPTIONS_OF_ENVIRONMENT]
@@ -378,8 +383,7 @@ def _require_java() -> None:
 
 
 def _delta_settings(conf: Mapping[str, str]) -> dict[str, str]:
-    """Returns the settings for Delta in a session that is created here, with the packages unless `conf` names
-    packages."""
+    """Returns the settings for Delta in a new session. They include `spark.jars.packages`, unless `conf` does."""
     if "spark.jars.packages" in conf:
         return _DELTA_SETTINGS
     return {**_DELTA_SETTINGS, "spark.jars.packages": f"{connector_package()},{delta_package()}"}
