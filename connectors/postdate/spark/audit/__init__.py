@@ -1,9 +1,9 @@
 """Audits: full, incremental from a state, and continuous; their options and their results.
 
-Notebooks call `run`. Lowest module first: `options`, `ranges`, `chart_data`, `output`, `page`, `metrics`, `steps`,
-`reading`, `incremental_judging`, `incremental`, `job`, `continuous`. `acknowledging` stands alone.
+Notebooks call `run`. The modules in import order: `options`, `ranges`, `chart_data`, `output`, `page`, `metrics`,
+`steps`, `reading`, `incremental_judging`, `incremental`, `job`, `continuous`. `acknowledging` imports none of them.
 
-Imports the flat modules `errors` and `limits` of `postdate.spark`, and the packages `columns`, `output`, `session`,
+May import the modules `errors` and `limits` of `postdate.spark`, and the packages `columns`, `output`, `session`,
 `records`, `job`, `rules`, `judging`, `state`. Thread rule: one thread; a process runs one audit at a time.
 """
 

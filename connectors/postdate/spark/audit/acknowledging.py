@@ -1,4 +1,4 @@
-"""Closes the violations that one run of an audit has found."""
+"""Closes the violations that one run of an audit has found (`postdate audit acknowledge`)."""
 
 from __future__ import annotations
 

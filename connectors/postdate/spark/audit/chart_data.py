@@ -1,7 +1,6 @@
 """The chart data of an audit: the lateness; and accepted, delivered and pending messages over time.
 
-Makes small tables, of at most `PICTURE_STEPS` rows each, from DataFrames. Cost: two jobs over judged rows that are
-already cached.
+Aggregates DataFrames to small tables, of at most `PICTURE_STEPS` rows each. Cost: three queries over the judged rows.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ _STEPS_MS: Final = (1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000, 1
 
 @dataclass(frozen=True)
 class TimeStep:
-    """One time step: the numbers of requests to schedule that were accepted, delivered and ended in it, and the number
-    that were pending at its end."""
+    """One time step: the numbers of schedule requests that were accepted, delivered and ended in it, and the number of
+    those that were pending at its end."""
 
     start_ms: int
     accepted: int
@@ -36,8 +35,8 @@ class TimeStep:
 
 @dataclass(frozen=True)
 class AuditPicture:
-    """`lateness` has the number of messages for each step of `LATENESS_EDGES_MS`. `moments` are the time steps of
-    `step_ms`, in ascending order."""
+    """The chart data of an audit. `lateness` has the number of messages for each step of `LATENESS_EDGES_MS`. `moments`
+    are time steps of the length `step_ms`, in ascending order."""
 
     lateness: tuple[int, ...]
     step_ms: int

@@ -1,4 +1,4 @@
-"""The continuous audit: audits the new records in steps, one after the other, until a signal ends it.
+"""The continuous audit: audits the new records in steps, one after the other, until a signal or the last step.
 
 A step is an audit with a state (`incremental`). It fixes the end offsets of all topics in a defined order (`ranges`),
 reads from where the last step stopped, judges the new records with the stored rows that they affect, reports, and then
@@ -8,13 +8,14 @@ same `run`. A step without new records and without rows to judge again commits n
 
 The outputs of a step:
 
-1. One line on standard output with counts, lateness and violations; JSON if `output` is `json`.
+1. On standard output, one line with counts and lateness, and one line for each violation in the samples. If `output`
+   is `json`, one line with a JSON object instead.
 2. With `to_topic`, the same data as records. The key is the origin (null for the step itself), the value is JSON.
 3. All verdicts, in the tables of the state (`state.store`).
 
-Structured Streaming is no alternative. Its sources fix the end offsets of the topics in no defined order, so the effect
-of a newer request would look like an effect without a request. Its state would also be separate from the state of the
-nightly audit.
+Structured Streaming is not an alternative. Its sources fix the end offsets of the topics in no defined order, so the
+effect of a newer request would look like an effect without a request. Its state would also be separate from the state
+of the nightly audit.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ class FollowOptions:
     """The options of a continuous audit. Raises JobUsageError if they are invalid.
 
     `audit` are the options of each step, including a state. `every_ms` is the time from the start of one step to the
-    start of the next; a longer step delays the next one. The audit ends after `steps` steps, or at a signal if `steps`
-    is None. With `to_topic`, each step also sends its violations and figures as records.
+    start of the next; a longer step delays the next one. The audit ends after `steps` successful steps, or at a signal.
+    If `steps` is None, only a signal ends it. With `to_topic`, each step also sends its figures and the violations in
+    its samples as records.
     """
 
     audit: AuditOptions
@@ -86,7 +88,8 @@ def planned_audit(audit: AuditOptions, follows: bool, **following: Any) -> Calla
 def run_follow(options: FollowOptions) -> int:
     """Audits in steps and returns the exit code: that of the last step, or 0 after SIGTERM or Ctrl-C.
 
-    A step that could not judge is reported and retried. After STEPS_FAILED_MAX such steps in a row, the exit code is 1.
+    A step that could not judge is reported and retried. If more than STEPS_FAILED_MAX steps in a row could not judge,
+    the exit code is 1.
     """
 
     def job(spark: SparkSession, reporter: Reporter) -> int:
@@ -98,7 +101,11 @@ def run_follow(options: FollowOptions) -> int:
 def follow(
     spark: SparkSession, options: FollowOptions, reporter: Reporter, report: Callable[[AuditOutcome], None]
 ) -> int:
-    """Runs the steps in a session that can read Kafka and Delta tables. Returns the exit code."""
+    """Runs the steps in a session that can read Kafka and Delta tables, and calls `report` with the outcome of each.
+    Returns the exit code of the last successful step.
+
+    Raises CannotRun if more than STEPS_FAILED_MAX steps in a row could not judge.
+    """
     code, failed, done, state = 0, 0, 0, None
 
     def report_everywhere(outcome: AuditOutcome) -> None:

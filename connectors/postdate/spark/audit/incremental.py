@@ -40,11 +40,12 @@ def audit_since(
     steps: AuditSteps, report: Callable[[AuditOutcome], None], after: AuditState | None
 ) -> tuple[AuditOutcome, AuditState]:
     """Judges the records since the last run with `options.state`, calls `report` with the outcome, and then commits. If
-    there is nothing to do, only reports.
+    there is nothing to judge, only calls `report`.
 
     Returns the outcome, and the state from which to continue. `after` is the state that the last step of this process
-    has committed; None: read the state from its tables. Raises CannotRun and JobUsageError. After an error, including
-    one of `report`, the run is not committed, and the next run restores the tables that this one has changed.
+    has committed; if it is None, the function reads the state from its tables. Raises CannotRun and JobUsageError.
+    After an error, including one of `report`, the run is not committed, and the next run restores the tables that this
+    run has changed.
     """
     began_s, options = time.monotonic(), steps.options
     assert options.state is not None, "without a state there is no last run"
@@ -66,8 +67,8 @@ def audit_since(
 
 
 def _trend(steps: AuditSteps, origins: DataFrame, snapshot_ms: int) -> tuple[TrendDay, ...] | None:
-    """Returns the lateness by day from the rows `origins` of the state, or None if neither an option nor a page needs
-    it."""
+    """Returns the lateness by day from the rows `origins` of the state, or None if the options request neither a trend
+    nor a page."""
     options = steps.options
     if not (options.trend or options.html):
         return None
@@ -163,7 +164,8 @@ def _idle(read: Reading, store: StateStore, options: AuditOptions, began_s: floa
 
 
 def _expire(store: StateStore, read: Reading, options: AuditOptions) -> None:
-    """Once a day, deletes closed rows that are older than `options.keep_days`."""
+    """Deletes closed rows that were due more than `options.keep_days` ago, in the first run of a UTC day that judges
+    anything."""
     day, last = (datetime.fromtimestamp(ms / 1_000, UTC).date() for ms in (read.snapshot_ms, read.state.snapshot_ms))
     if read.state.run and day != last:
         starts = {state_path(part): span.log_start for part, span in read.causes.requests.items()}
@@ -197,10 +199,8 @@ def _grown(read: Reading, advanced: Advance, beside: Mapping[str, int], opened: 
 
 
 def settings_of(options: AuditOptions) -> dict[str, Any]:
-    """Returns the options that select the requests or decide how they are interpreted.
-
-    The row of the run stores them.
-    """
+    """Returns the options that select the requests or determine their interpretation. The row of the run has them as
+    `settings`."""
     return {
         "requests": list(options.requests),
         "levels_ms": list(options.levels_ms),

@@ -3,11 +3,11 @@
 1. Check chunks of the new requests, as the full audit does. Write the rows of consistent chunks from the dispatch log.
 2. Fold the remaining records into one row for each origin. Join the stored rows that new records name, that are
    overdue, or that are in doubt.
-3. Judge these rows by the rules of the full audit. Their context is the stored rows with the same id, and the stored
-   rows that name them or that they name.
+3. Judge these rows by the rules of the full audit. Their context is the stored rows with the same id, the stored rows
+   that name them or that they name, and the controls whose effects may be lost.
 4. Write the judged rows and the violations; `incremental` commits them.
 
-If a new record has an id or names another origin, the run also reads the ids of all rows.
+If a row to judge has an id or names another origin, the run also reads the ids and links of all stored rows.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Advance:
     """The result of one run. Its writes become valid with the commit.
 
     `fresh` are the rows to report, and `groups` their numbers by verdict. `plain` are origins without a row in `fresh`.
-    `state` is the next state, without the values that come from the cluster. `closed` is the number of rows whose
-    verdicts are final. `has_garbled` is True if the origin of a record may be unreadable.
+    `state` is the next state, without the values that come from the cluster. `closed` is the number of rows that this
+    run has judged for the last time. `has_garbled` is True if the origin of a record may be unreadable.
     """
 
     chain: Chain
@@ -151,7 +151,7 @@ def advance(
 def _lost_controls(
     store: StateStore, state: AuditState, parameters: JudgingParameters, facts: StructType
 ) -> DataFrame | None:
-    """Returns the stored controls (OF_SCHEDULES, or bulk reschedules) whose fates may have left the dispatch log.
+    """Returns the stored controls (OF_SCHEDULES, or bulk reschedules) of which fates may have left the dispatch log.
 
     Returns None if there are no such controls. Cost: one scan of the table if a log has lost fates.
     """
@@ -166,7 +166,8 @@ def _lost_controls(
 
 
 def _with_lost_controls(new: History, lost: DataFrame | None) -> History:
-    """Returns `new` with the controls OF_SCHEDULES in `lost`, whose effects may be among its occurrences."""
+    """Returns `new`, whose occurrences also get the controls of schedules (OF_SCHEDULES) in `lost`: a lost control may
+    explain an occurrence."""
     if lost is None or new.occurrences is None:
         return new
     controls = lost_controls(lost.where(one_of(F.col("facts.request.action"), OF_SCHEDULES)))
@@ -175,8 +176,8 @@ def _with_lost_controls(new: History, lost: DataFrame | None) -> History:
 
 @dataclass(frozen=True)
 class _Touched:
-    """The rows to judge. `reopened` is the number of rows that the table already has, in its partitions of `days`.
-    `open` is the number of these stored rows that are not closed."""
+    """The `rows` to judge. `reopened` is the number of these rows that the table already has, in its partitions of
+    `days`. `open` is the number of these stored rows that are not closed."""
 
     rows: DataFrame
     reopened: int = 0
@@ -191,8 +192,8 @@ def _touched(
     parameters: JudgingParameters,
     facts: StructType,
 ) -> _Touched:
-    """Returns the rows `new`, joined with the stored rows that new records name, that are overdue, or that are in
-    doubt."""
+    """Returns the rows `new`, merged with the stored rows that must be judged again: rows that new records name,
+    overdue rows, and rows in doubt."""
     if not state.run:
         return _Touched(new)
     table = store.origins()
@@ -308,7 +309,7 @@ def _write_judged(store: StateStore, table: DataFrame, groups: Sequence[Row], to
 def write_findings(
     store: StateStore, result: Advance, malformed: DataFrame, unreadable: DataFrame, found_ms: int
 ) -> int:
-    """Writes the violations that no earlier run has found, as rows of `violation_rows`, and returns their number."""
+    """Writes the new findings of a run (`violation_rows`) to the table of violations, and returns their number."""
     rows = violation_rows(result.fresh, result.chain.breaks, malformed, unreadable)
     run, at_ms = F.lit(result.state.run).cast("bigint"), F.lit(found_ms).cast("bigint")
     columns = [column.split()[0] for column in VIOLATION_COLUMNS.split(", ")]
@@ -324,8 +325,8 @@ def violation_rows(fresh: DataFrame, breaks: DataFrame, malformed: DataFrame, un
     """Returns one row for each new finding: topic, partition and offset, `verdict`, `details`, `target`.
 
     `fresh` are rows of `judged_rows`, and `breaks` are the breaks of the chain. `malformed` are malformed answers, and
-    `unreadable` are dead letters and records whose origin cannot be read; both have their `place`. All of these
-    findings are new, since only one run reads each break, answer, dead letter and record.
+    `unreadable` are dead letters and records whose origin cannot be read; both have their `place`. Breaks, malformed
+    answers and unreadable records are always new, since only one run reads each of them.
     """
     detail = F.lit("is no verdict of a request of this partition")
     of_origins = fresh.select(*ORIGIN, "target", F.explode("new_findings").alias("one"))

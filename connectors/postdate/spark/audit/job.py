@@ -1,12 +1,13 @@
 """The batch audit: did every request end exactly once, and is its message the requested one?
 
-The audit reads only the topics. The only code that it shares with the sidecar is the names of headers, the formats of
-dispatch log and verdicts, and, for a dialect, the parser of the requests.
+The audit reads only the topics. It shares with the sidecar only the names, limits and formats in `postdate.wire` and,
+for a dialect, the parser of the requests.
 
 1. Fix the end offsets in this order: requests; dispatch log; targets, dead letters and verdicts; the end of the second
    reading of the dispatch log.
-2. Group by origin: requests, fates, delivered records, dead letters, answers.
-3. Judge each origin, and the chain of each dispatch log.
+2. Group requests, fates, delivered records, dead letters and answers by origin. If there are many requests, first
+   verify chunks of them as a whole.
+3. Judge each remaining origin, and the chain of each dispatch log.
 4. Report counts, lateness and samples. `AuditOutcome.exit_code` has the exit codes; 2 stands for invalid options.
 
 A process runs one audit at a time.
@@ -45,7 +46,8 @@ from postdate.spark.state.store import AuditState, StateStore, last_verdicts, st
 
 @dataclass(frozen=True)
 class AuditResult:
-    """The result of `run`: the counts, and DataFrames over the tables of the state, which are read on use.
+    """The result of `run`: the outcome, and DataFrames over the tables of the state. Spark reads a table when its
+    DataFrame is used.
 
     `origins` has the last verdict on each origin. `violations` has all violations in the state, each with the `run`
     that found it; the number of this run is `outcome.state.run`. docs/pipeline.md describes the columns.
@@ -59,12 +61,12 @@ class AuditResult:
 def run(
     spark: SparkSession, bootstrap_servers: str, requests: str | Sequence[str], *, state: str, **options: Any
 ) -> AuditResult:
-    """Audits the new records since the last audit with `state` in the session of a notebook, and commits the result.
+    """Audits, in the session of a notebook, the new records since the last audit with `state`, and commits the result.
 
     `options` are further fields of AuditOptions; `master`, `spark_conf` and `output` have no effect. The session needs
     Spark's Kafka connector and Delta Lake. It keeps running with its former settings, and nothing stays cached. `run`
-    prints nothing. It raises JobUsageError if the options are invalid, and CannotRun if there is no verdict; then
-    nothing is committed. A process runs one audit at a time.
+    prints nothing. It raises JobUsageError if the options are invalid, and CannotRun if no result is possible. After an
+    error, nothing is committed. A process runs one audit at a time.
     """
     topics = (requests,) if isinstance(requests, str) else tuple(requests)
     given = AuditOptions(bootstrap_servers, requests=topics, state=state, **options)
@@ -78,8 +80,8 @@ def run(
 def run_audit(options: AuditOptions) -> int:
     """Audits, writes the outcome to standard output and everything else to standard error, and returns the exit code.
 
-    With `options.state`, the run is committed after the outcome was written. If the program ends before the commit, the
-    next audit reports the same findings again. Ctrl-C and SIGTERM end the audit with 1, without a verdict.
+    With `options.state`, the run is committed after the outcome has been written. If the program ends before the
+    commit, the next audit reports the same findings again. After Ctrl-C or SIGTERM, the exit code is 1.
     """
 
     def job(spark: SparkSession, reporter: Reporter) -> int:
@@ -98,8 +100,8 @@ def run_audit(options: AuditOptions) -> int:
 
 
 def write_files(spark: SparkSession, options: AuditOptions, outcome: AuditOutcome) -> None:
-    """Writes the page and the metrics to the places that `options` name. Raises CannotRun if it cannot write one of
-    them."""
+    """Writes the page and the metrics to the paths or URLs in `options`. Raises CannotRun if one of them cannot be
+    written."""
     if options.html is not None and outcome.picture is not None:
         write_text(spark, options.html, audit_page(outcome, outcome.picture))
     if options.openmetrics is not None:
@@ -124,8 +126,9 @@ def audit_with_state(
 ) -> tuple[AuditOutcome, AuditState]:
     """Audits the records since the last audit with `options.state`, calls `report` with the outcome, and then commits.
 
-    Returns the outcome, and the state after it. `after` is the last state that this process has committed, if the audit
-    is to continue from there. Raises CannotRun as `audit` does, and JobUsageError if another state is needed.
+    Returns the outcome, and the state from which to continue. `after` is the state that the last step of this process
+    has committed, or None. Raises CannotRun as `audit` does, and JobUsageError if `options.state` holds a state of an
+    earlier version of Postdate that cannot be read.
     """
     assert options.state is not None, "without a state there is no last audit"
     with state_lock(spark, options.state), AuditSteps.begun(spark, options, reporter) as steps:

@@ -1,8 +1,8 @@
 """The result of an audit as OpenMetrics text, for a textfile collector or a Pushgateway.
 
-All metrics are gauges, and no name ends in `_total`: each run counts from 0, so numbers may fall. Gauges without
-timestamps are also valid in Prometheus' older text format, which the textfile collector and the Pushgateway read. Every
-sample has the label `topic`, so that the metrics of different topics may be in one directory.
+All metrics are gauges, and no name ends in `_total`: each run counts from 0, so values may fall. Gauges without
+timestamps are also valid in Prometheus's older text format, which the textfile collector and the Pushgateway read.
+Every sample has the label `topic`, so that the metrics of different topics may be in one directory.
 """
 
 from __future__ import annotations

@@ -26,10 +26,11 @@ class AuditOptions(TopicsOptions):
     to read; if it is empty, the audit reads all targets that the requests name. `verdicts` selects the requests that
     must have an answer; existing answers are always checked. `state` is the directory or URL of the tables that all
     audits with this state share: an audit then reads only the records since the last one. The tables keep closed rows
-    for `keep_days`. `html` is a file or URL for the page, `openmetrics` one for the metrics. `count_aborted` reads the
-    targets a second time to count records of aborted transactions. A `strict` audit fails if it left something
+    for at least `keep_days`. `html` is a file or URL for the page, `openmetrics` one for the metrics. `count_aborted`
+    reads the targets again to count records of aborted transactions. A `strict` audit fails if it left something
     unverified. `fail_on_lateness` has bounds such as `p99=250ms`: the audit fails if a figure of the lateness is above
-    its bound. `trend` needs a state, and adds the lateness by day of the last `trend_days`; the page always shows it.
+    its bound. `trend` needs a state, and adds the lateness by day of the last `trend_days`. With a state, the page
+    always shows this lateness.
     """
 
     targets: tuple[str, ...] = ()

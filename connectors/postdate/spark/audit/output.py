@@ -82,7 +82,8 @@ class Hole:
 
 @dataclass(frozen=True)
 class VerdictTopicCounts:
-    """The numbers of records of the verdicts topics. `required` is the mode of `--verdicts`."""
+    """The number of verdict records that were `read`, and of those that are `malformed`. `required` is the mode of
+    `--verdicts`."""
 
     required: str = "none"
     read: int = 0
@@ -94,7 +95,7 @@ class StateOutcome:
     """The result of an incremental audit with the state at `path`.
 
     `closed` is the number of rows that this `run` has closed, `open` the number of rows that stay open. `standing` is
-    the number of violations of earlier runs that nobody has acknowledged. `counts` is the number of origins by verdict
+    the number of violations of earlier runs that nobody has acknowledged. `counts` has the number of origins by verdict
     over all runs.
     """
 
@@ -110,11 +111,12 @@ class StateOutcome:
 class AuditOutcome:
     """The result of an audit. Times are epoch milliseconds.
 
-    `aborted_copies` is None if they were not counted. `picture` is the chart data of the page at `html`, or None
-    without a page. `openmetrics` is the place of the metrics. `order_checked` is True if the order of messages was
-    compared. `left_unread` is the number of requests that left their topic between two runs with a state. `trend` is
-    the lateness by day, or None if it was not requested. `returned_again` is the number of returns whose message an
-    earlier return had returned already.
+    `aborted_copies` is the number of records of aborted transactions, or None if they were not counted. `picture` is
+    the chart data of the page at `html`, or None without a page. `openmetrics` is the path or URL of the metrics.
+    `order_checked` is True if the order of messages was compared. `left_unread` is the number of offsets that left the
+    request topics before any run with the state had read them, and that have no row. `trend` is the lateness by day, or
+    None if it was not computed. `returned_again` is the number of returns whose message an earlier
+    return had returned already.
     """
 
     requests: tuple[str, ...]
@@ -141,12 +143,12 @@ class AuditOutcome:
 
     @property
     def exceeded(self) -> tuple[Exceeded, ...]:
-        """The figures of lateness above their bounds; none if nothing was delivered."""
+        """The figures of lateness above their bounds; empty if nothing was delivered."""
         return exceeded(self.lateness_bounds, self.summary.lateness_ms)
 
     @property
     def outcomes(self) -> Outcomes:
-        """The numbers of verified and unverified requests of the topics, with reasons."""
+        """The numbers of verified and unverified requests, including requests that were not read, with reasons."""
         requests = [span for span in self.ranges if span.role == "requests"]
         outside, hidden = sum(span.outside for span in requests), sum(span.hidden for span in requests)
         return self.summary.outcomes.with_unread({OUTSIDE_WINDOW: outside, CAPPED: hidden, EXPIRED: self.left_unread})
@@ -158,14 +160,14 @@ class AuditOutcome:
 
     @property
     def is_clean(self) -> bool:
-        """True if no rule was broken, and everything verifiable was verified."""
+        """True if no violation is open, and everything verifiable was verified."""
         is_complete = self.order_checked and not (self.holes or self.unverified)
         return is_complete and not (self.summary.violations or self.standing)
 
     @property
     def exit_code(self) -> int:
-        """The first code that applies: 4 if a violation is open, 1 if the audit could not judge, 5 if a strict audit
-        left something unverified, 3 if messages were later than a bound allows, otherwise 0."""
+        """The first code that applies: 4 if a violation is open, 1 if the audit could not judge a request (`holes`), 5 if
+        a strict audit left something unverified, 3 if messages were later than a bound allows, otherwise 0."""
         if self.summary.violations or self.standing:
             return 4
         if self.holes:
@@ -176,7 +178,7 @@ class AuditOutcome:
 
     @property
     def standing(self) -> int:
-        """The violations of earlier runs that nobody has acknowledged."""
+        """The number of violations of earlier runs that nobody has acknowledged."""
         return self.state.standing if self.state is not None else 0
 
 
@@ -276,7 +278,8 @@ def outcome_lines(outcomes: Outcomes) -> list[str]:
 
 
 def range_lines(ranges: Iterable[Range]) -> list[str]:
-    """Returns one line for each topic, with the offsets to read and the partitions that open transactions cap."""
+    """Returns one line for each topic, with the offsets to read in its first eight partitions, and the partitions that
+    open transactions cap."""
     by_topic: dict[tuple[str, str], list[Range]] = {}
     for span in ranges:
         by_topic.setdefault((span.role, span.partition.topic), []).append(span)

@@ -92,7 +92,7 @@ def _trend(outcome: AuditOutcome) -> list[str]:
         lines = [Line(f"{name} ms", [day.lateness_ms.get(name) for day in days]) for name in names]
         return line_chart(places, lines, f"{' and '.join(names)} of the lateness by day")
 
-    # The maximum needs a separate chart: on its scale the percentiles would lie on the axis.
+    # The maximum needs a separate chart: on its scale, the lines of the percentiles would coincide with the axis.
     return [chart("p50", "p99"), chart("max"), table(TREND_COLUMNS, trend_rows(outcome))]
 
 

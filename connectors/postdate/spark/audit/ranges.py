@@ -62,8 +62,7 @@ class Causes:
 @dataclass(frozen=True)
 class Effects:
     """The ranges whose ends are fixed once the targets are known: targets, dead letters and verdicts, then the dispatch
-    logs a second time. `present_ends` are the ends of the request topics, fixed after all others; they include open
-    transactions."""
+    logs a second time. `present_ends` are the high watermarks of the request topics after all ends have been fixed."""
 
     targets: dict[TopicPartition, Range]
     absent_targets: tuple[str, ...]
@@ -106,8 +105,8 @@ def fix_effects(
 ) -> Effects:
     """Fixes the ranges of targets, dead letters and verdicts, then the ends of the second reading of the dispatch logs.
 
-    Finally gets the present ends of the request topics. Raises CannotRun if `options` require answers and their topic
-    does not exist.
+    Finally queries the present ends of the request topics. Raises CannotRun if a topic of Postdate does not exist. A
+    verdicts topic may be absent unless `options` require answers.
     """
     own_topics, wanted = list(own), sorted(set(targets))
     since_ms = margin_before(options.from_ms)
@@ -198,8 +197,8 @@ def _by_topic(effects: Effects) -> dict[str, list[Range]]:
 
 
 def target_table(spark: SparkSession, effects: Effects) -> DataFrame:
-    """Returns one row for each target, with the columns TARGETS, which `judge` needs. A target that does not exist has
-    lost all records."""
+    """Returns one row for each target, with the columns TARGETS, which `judge` needs. A target that does not exist
+    counts as one that has lost all records."""
     rows: list[tuple[object, ...]] = [
         (
             *(topic, len(spans), any(span.capped for span in spans), topic in effects.compacted_targets),

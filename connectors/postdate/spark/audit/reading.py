@@ -3,10 +3,10 @@
 An audit without a state starts from an empty state, so all records are new.
 
 A message that an earlier run has read may have overtaken a new message. The earlier message left at most
-ORDER_LATE_MS_MAX before the new one, unless the new one left late. So it lies only a little before the first unread
-offset of its partition, and the check of the order starts before that offset: by the number of new records, and at
-least by ORDER_AGAIN_MIN. The check also rereads the dispatch log, whose records show how far the owner of the earlier
-message had read the requests.
+ORDER_LATE_MS_MAX before the new message, unless the new message left late. So the earlier message is only a little
+before the first unread offset of its partition. The check of the order therefore also reads the offsets before the
+first unread one: as many as there are new offsets, and at least ORDER_AGAIN_MIN. It also rereads the dispatch log,
+whose records show how far the owner of the earlier message had read the requests.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Reading:
     def in_order(self, steps: AuditSteps, stored_origins: DataFrame | None = None) -> Reading:
         """Returns this reading with `history.overtaken`: the new messages that are out of order.
 
-        `stored_origins` are the origins of the state with their targets, or None if no run has read anything.
+        `stored_origins` are the origins of the state with their targets, or None if there was no earlier run.
         """
         targets = [span for span in self.spans if span.role == TARGET and span.start < span.end]
         requests, history = self.history.requests.select(*ORIGIN, "target"), self.history
@@ -178,8 +178,8 @@ class Reading:
     def returned_again(self, stored_origins: DataFrame | None = None) -> int:
         """Returns the number of new returns whose message an earlier return, in any run, had returned already.
 
-        `stored_origins` are the origins of the state. Cost: three jobs if there are new returns. One of these jobs
-        reads the parents in all rows of the state.
+        `stored_origins` are the origins of the state, or None without a state. Cost: two counts if there are new
+        returns. With a state, one of them reads the parents in all stored rows.
         """
         if self.history.returns is None:
             return 0
@@ -195,16 +195,20 @@ class Reading:
 
 
 def expected_before_ms(snapshot_ms: int, slack_ms: int) -> int:
-    """Returns the due time before which chunks expect messages to be delivered. A message that may already be missing
-    must be expected; otherwise its chunk would count it as pending."""
+    """Returns the due time before which chunks expect messages to be delivered.
+
+    Chunks must expect every message that could already be missing. Otherwise they would count a missing message as
+    pending.
+    """
     return snapshot_ms - min(slack_ms, EXPECTED_AFTER_MS)
 
 
 def since(ranges: Mapping[TopicPartition, Range], state: AuditState) -> tuple[Ranges, Ranges]:
     """Returns the whole ranges, and their unread parts, by partition.
 
-    In both, `lost_before_ms` counts only records that left the topic unread: a record that left after a run had read it
-    is not lost. Raises CannotRun if a partition ends before the offset up to which `state` has read it.
+    If `state` knows a partition, its `lost_before_ms` concerns only records that left the topic unread: a record that
+    left after a run had read it is not lost. Raises CannotRun if a partition ends before the first offset that is
+    unread according to `state`.
     """
     whole, unread = {}, {}
     for partition, span in ranges.items():
@@ -305,7 +309,7 @@ def fate_count(log: DataFrame) -> int:
 
 
 def _with_records_before(span: Range) -> Range:
-    """Returns the range, extended backwards by as many offsets as it has, and at least by ORDER_AGAIN_MIN.
+    """Returns the range, extended backwards by its own length, and at least by ORDER_AGAIN_MIN offsets.
 
     The extended range does not start before the log start.
     """

@@ -1,6 +1,6 @@
-"""The steps of an audit, which `reading`, `job` and `incremental` call in order.
+"""The steps of an audit that access the cluster or Spark. `reading`, `incremental` and `job` call them in order.
 
-Functions named `…_rows` and `judge` do not access the cluster; the steps pass them its metadata.
+The functions named `…_rows`, and `judge`, do not access the cluster; the steps pass them its metadata.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class AuditSteps(Job[AuditOptions]):
     def _rows(self, ranges: Iterable[Range], make: Callable[[DataFrame], DataFrame], columns: str) -> DataFrame:
         """Returns the rows with `columns` that `make` creates from the records in `ranges`.
 
-        Most audits read no dead letter and no verdict record; then Spark plans nothing for them.
+        Most audits read no dead letter and no verdict record. Spark then plans nothing for these records.
         """
         spans = [span for span in ranges if span.start < span.end]
         return make(self.read(spans)) if spans else small_table(self.spark, [], columns)
@@ -103,7 +103,8 @@ class AuditSteps(Job[AuditOptions]):
     ) -> tuple[DataFrame, ...]:
         """Returns the messages of `history` that are out of order, in the form of `ordering.overtaken`.
 
-        Returns nothing if the ranges of `targets` hold more than ORDER_RECORDS_MAX records, unless the audit is strict.
+        The tuple is empty if the ranges of `targets` have more than ORDER_RECORDS_MAX offsets, unless the audit is
+        strict.
         """
         records = sum(span.end - span.start for span in targets)
         if records > ORDER_RECORDS_MAX and not self.options.strict:
@@ -118,8 +119,8 @@ class AuditSteps(Job[AuditOptions]):
         return VerdictTopicCounts(self.options.verdicts, row["read"], row["malformed"])
 
     def effects(self, targets: Iterable[str], state: AuditState) -> Effects:
-        """Fixes the ranges of `targets` and of all other topics except the causes. `state` may know some of the
-        targets."""
+        """Fixes the ranges of `targets` and of all other topics except the causes. `state` has the times since which
+        partitions of some targets are known to exist."""
         wanted = list(targets)
         present = self.cluster.partition_counts(wanted) if wanted else {}
         policies = self.cluster.settings(present, "cleanup.policy") if present else {}
@@ -133,10 +134,10 @@ class AuditSteps(Job[AuditOptions]):
         )
 
     def _known_since(self, targets: Mapping[TopicPartition, Range], state: AuditState) -> dict[TopicPartition, Range]:
-        """Returns the ranges of targets with their bounds. `known_ms` is the time in `state`, otherwise now, or the
-        time of the first record if that is earlier.
+        """Returns the ranges of targets with their bounds. `known_ms` is the time in `state`, or now if `state` has no
+        time. If the first record that has the broker's time is earlier, its time counts instead.
 
-        Reads records only of partitions that the state does not know, or that have lost records since the last run.
+        Reads records only of partitions that the state does not know, or that have lost unread records.
         """
         new = {
             part: span
@@ -150,8 +151,8 @@ class AuditSteps(Job[AuditOptions]):
         }
 
     def _cap_times(self, ranges: Mapping[TopicPartition, Range]) -> dict[TopicPartition, Range]:
-        """Returns the ranges. Each capped range gets the broker's time of the first record after its end, if there is
-        such a record."""
+        """Returns the ranges. Each capped range gets, as `capped_from_ms`, the time of the record at its end, if that
+        record has the broker's time."""
         times = self.broker_times(
             replace(span, start=span.end, end=span.end + 1) for span in ranges.values() if span.capped
         )
