@@ -166,8 +166,8 @@ class AuditOutcome:
 
     @property
     def exit_code(self) -> int:
-        """The first code that applies: 4 if a violation is open, 1 if the audit could not judge a request (`holes`), 5 if
-        a strict audit left something unverified, 3 if messages were later than a bound allows, otherwise 0."""
+        """The first code that applies: 4 if a violation is open, 1 if the audit could not judge a request (`holes`),
+        5 if a strict audit left something unverified, 3 if messages were later than a bound allows, otherwise 0."""
         if self.summary.violations or self.standing:
             return 4
         if self.holes:

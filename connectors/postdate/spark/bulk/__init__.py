@@ -1,8 +1,8 @@
-"""Bulk schedule: every row of a table becomes a request, or none does.
+"""Bulk schedule: turns the rows of a table into requests. By default, one refused row stops the job before it sends
+any request.
 
-Other Spark programs call `schedule`. Imports the flat modules `errors` and `limits` of `postdate.spark`, and the
-packages `columns`, `output`, `session`, `records`, `job`.
-Thread rule: one thread; one job at a time in a process.
+Other Spark programs call `schedule`. May import the modules `errors` and `limits` of `postdate.spark`, and the packages
+`columns`, `output`, `session`, `records`, `job`. Thread rule: one thread; one job at a time in a process.
 """
 
 from postdate.spark.bulk.job import schedule

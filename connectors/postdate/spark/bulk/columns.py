@@ -1,17 +1,18 @@
-"""Parses the columns of any table as request parameters with fixed types. DataFrame to DataFrame; it checks no rule.
+"""Parses the columns of any table as request parameters with fixed types: DataFrame to DataFrame. It does not check the
+rules. The result has these columns:
 
 row                  the whole input row, for the reject table
 target spread        text
 key value id         bytes; texts become UTF-8
-headers              name and bytes, in their order; null if they cannot be read
+headers              pairs of name and bytes, in the order of the input; null if they cannot be read
 at_ms delay_ms grace_ms window_ms partition   bigint; null if they are absent or cannot be read
 has_headers has_at …                whether the value is present, to distinguish a mistake from an absent value
 at_text delay_text …                the value as text, truncated, for messages
 due_ms               the due time of a request that is sent at `now_ms`; null if it cannot be computed
 
-A time is a `timestamp` (an instant), a whole number of milliseconds or a text as in the header `postdate-at`; delay,
-grace and window are whole milliseconds or texts as in `postdate-delay`. A `timestamp_ntz` or a date is a different
-instant in each time zone and is refused, as is every ambiguous type.
+A time is a `timestamp` (an instant), a whole number of milliseconds or a text as in the header `postdate-at`. A delay,
+grace or window is a whole number of milliseconds or a text as in `postdate-delay`. A `timestamp_ntz` or a date is a
+different instant in each time zone, and is refused like every other type that is ambiguous.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def parsed_rows(rows: DataFrame, columns: Mapping[str, str], target: str | None,
 def field_columns(rows: DataFrame, columns: Mapping[str, str], fields: tuple[str, ...]) -> dict[str, str]:
     """Returns the column of each field: the one that `columns` names, otherwise the one with the field's name.
 
-    Raises JobUsageError for a name that no column has, or that two columns have.
+    Raises JobUsageError if `columns` names a column that does not exist, or if two columns have the same name.
     """
     names = rows.columns
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -140,7 +141,7 @@ def _as_number(name: str, column: Column, kind: DataType) -> Column:
 
 
 def _as_headers(column: Column, kind: DataType) -> Column:
-    """Returns names and bytes: empty if the column is null, null if it cannot be read."""
+    """Returns an array of names and bytes: empty if the column is null, null if its text cannot be read."""
     none = F.array().cast(EMPTY_HEADERS)
     if isinstance(kind, StringType):
         read = F.from_json(column, _JSON_HEADERS)

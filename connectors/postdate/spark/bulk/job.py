@@ -1,9 +1,10 @@
-"""Bulk schedule: turns every row of a table into a request, or none.
+"""Bulk schedule: turns the rows of a table into requests.
 
 1. Parse the columns as parameters of a request; the rows are cached, so that the input is read once.
-2. Check every row, with the reasons of dead letters. Bad rows go to a separate table, or stop the job.
-3. With `only_new`: skip rows whose id already has a request on the topic.
-4. Send the requests, at a rate if one is given. A dry run reports the added load instead.
+2. Check every row, with the reasons of dead letters. Depending on the options, bad rows stop the job before it sends
+   any request, are written to a separate table, or are skipped.
+3. With `only_new`, skip rows whose id already has a request on the topic.
+4. Send the requests, at a rate if the options have one. A dry run sends nothing, and only reports the added load.
 
 `schedule` is for other Spark programs, `run_bulk` for the command. All rows are processed by Spark SQL, not in Python.
 """
@@ -48,7 +49,7 @@ _BYTES_MAX = "max.message.bytes"
 def run_bulk(options: BulkOptions, source: Source) -> int:
     """Schedules the rows of `source` and writes the outcome to standard output. Returns the exit code.
 
-    0: sent (dry run: could be sent). 1: bad rows, or an error of Kafka or Spark. 2: invalid options.
+    0: sent (dry run: could be sent). 1: bad rows stopped the job, or an error of Kafka or Spark. 2: invalid options.
     """
 
     def job(spark: SparkSession, reporter: Reporter) -> int:
@@ -60,7 +61,7 @@ def run_bulk(options: BulkOptions, source: Source) -> int:
 
 
 def rows_of(spark: SparkSession, source: Source) -> DataFrame:
-    """Returns the rows of a source. Raises JobUsageError if it does not exist."""
+    """Returns the rows of a source. Raises JobUsageError if the source cannot be read."""
     try:
         if source.form == "table":
             return spark.table(source.path)
@@ -70,9 +71,9 @@ def rows_of(spark: SparkSession, source: Source) -> DataFrame:
 
 
 def schedule(rows: DataFrame, options: BulkOptions, reporter: Reporter | None = None) -> BulkOutcome:
-    """Schedules every row of `rows`, which must be deterministic.
+    """Schedules the rows of a DataFrame whose computation must be deterministic.
 
-    Raises JobUsageError for invalid columns or options, CannotRun for errors of Kafka or Spark. After CannotRun, a part
+    Raises JobUsageError for invalid columns or options, CannotRun for errors of Kafka or Spark. After CannotRun, some
     of the requests may have been sent.
     """
     spark = rows.sparkSession
@@ -138,7 +139,7 @@ class _Bulk(Job[BulkOptions]):
         return checked_rows(parsed, small_table(self.spark, facts, TARGETS), few if count else None, context)
 
     def _counted(self, checked: DataFrame, now_ms: int, with_ids: bool, unused: list[str]) -> BulkOutcome:
-        """Returns the outcome of the checks, without the load and with nothing sent."""
+        """Returns the outcome of the checks, before anything is sent. It has no load yet."""
         is_due = F.count_if(F.col("due_ms") <= now_ms).alias("is_due")
         groups = checked.groupBy("reasons").agg(F.count("*").alias("rows"), is_due).collect()
         bad = [row for row in groups if row["reasons"]]
@@ -188,8 +189,8 @@ class _Bulk(Job[BulkOptions]):
         return good.join(requested.persist(StorageLevel.MEMORY_AND_DISK), "id", "left_anti")
 
     def _sent(self, good: DataFrame, outcome: BulkOutcome, partitions: int, bytes_max: int) -> BulkOutcome:
-        """Sends the requests, unless this is a dry run. Returns the outcome with the added load and the skipped
-        rows."""
+        """Sends the requests, unless this is a dry run. Returns the outcome with the added load and the numbers of sent
+        and skipped rows."""
         options, valid = self.options, outcome.rows - outcome.rejected
         due_ms = F.greatest(F.col("due_ms"), F.lit(outcome.now_ms).cast("bigint"))
         due = good.select("target", due_ms.alias("due_ms"), F.lit(1).alias("rows"), "size_bytes")
@@ -217,7 +218,7 @@ class _Bulk(Job[BulkOptions]):
 
 @dataclass
 class _Progress:
-    """Reports the progress at each tenth of the slices."""
+    """Reports the progress each time that another tenth of the slices has been sent."""
 
     reporter: Reporter
     tenth: int = 0

@@ -14,7 +14,8 @@ from postdate.wire.requests.rules import RequestRules
 from postdate.wire.topics import DEFAULT_REQUESTS, OwnTopics, is_topic_name
 
 FIELDS: Final = ("target", "key", "value", "headers", "at", "delay", "id", "grace", "window", "spread", "partition")
-"""The fields of a row. A field is read from the column of its name, unless the options name another column."""
+"""The fields of a row. The job reads a field from the column of the same name, unless the options name another
+column."""
 
 _REFUSED: Final = {
     "acks": "a request that no replica has is lost",
@@ -42,7 +43,7 @@ class Source:
         found = form or {"parquet": "parquet", "csv": "csv", "json": "json", "jsonl": "json", "orc": "orc"}.get(ending)
         if found is None:
             raise JobUsageError(f"the format of {path} is unknown: give --format, or --format table.")
-        # Programs that export tables write a header line and quoted line breaks.
+        # The CSV files of programs that export tables have a header line and quoted line breaks.
         defaults = {"header": "true", "multiLine": "true", "escape": '"'} if found == "csv" else {}
         return cls(path, found, {**defaults, **options})
 
@@ -53,9 +54,10 @@ class BulkOptions(SendingOptions):
 
     `columns` maps fields of `FIELDS` to columns with another name. `target` applies to all rows and replaces the
     column. `rejects` is a new directory or URL for refused rows. If it is None, one refused row stops the job before
-    any request is sent; with `without_bad`, refused rows are skipped and reported instead. `only_new`: skip rows whose
-    id already has a request on the topic; `since_ms`: read the topic only from this time on, epoch ms.
-    `unknown_targets`: accept targets that do not exist yet. `dry_run`: check and report, send nothing.
+    any request is sent; with `without_bad`, the job skips and reports refused rows instead. With `only_new`, it skips
+    rows whose id already has a request on the topic; it searches the topic from `since_ms` on, epoch ms. With
+    `unknown_targets`, it accepts targets that do not exist yet. With `dry_run`, it checks and reports, and sends
+    nothing.
     """
 
     requests: str = DEFAULT_REQUESTS

@@ -1,6 +1,6 @@
 """The result of a bulk schedule as text and as one JSON object, with a chart of the added load.
 
-The keys of the JSON are a contract: keys may be added; no key changes its meaning or is removed.
+The keys of the JSON are a contract: keys may be added, but no key is removed or changes its meaning.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class BadRow:
 
 @dataclass(frozen=True)
 class BulkOutcome:
-    """The result of a bulk schedule. `rejects` is the path of the refused rows; None if they stopped the job, or were
-    skipped (`without_bad`).
+    """The result of a bulk schedule. `rejects` is the path for the refused rows. If it is None, refused rows stop the
+    job, or are skipped (`without_bad`).
 
     `skipped` counts rows whose id already had a request. `reasons` counts rows by reason; a row may have several.
     """
@@ -54,7 +54,7 @@ class BulkOutcome:
 
     @property
     def accepted(self) -> int:
-        """The number of rows that were sent, or in a dry run could be sent."""
+        """The number of rows that are neither refused nor skipped."""
         return self.rows - self.rejected - self.skipped
 
 

@@ -1,8 +1,9 @@
 """Converts accepted rows to records of the request topic, with the columns of Spark's Kafka sink.
 
-If a row has an id, the id is the record's key and decides the partition (murmur2, as Java clients hash keys). So a
-cancel, a reschedule and a repeated run reach the same partition. `postdate-key` contains the key of the message.
-`postdate.client` has the same rule. Without an id, the key decides the partition; without either, the producer does.
+If a row has an id, the id is the record's key and decides the partition (murmur2, as Java clients hash keys), and the
+header `postdate-key` contains the key of the message. So a cancel, a reschedule and a repeated run reach the same
+partition. `postdate.client` has the same rule. Without an id, the key of the message decides the partition. If a row
+has neither, the producer decides.
 """
 
 from __future__ import annotations
@@ -63,9 +64,9 @@ def delivered_size_bytes(requests: str) -> Column:
 
 def record_rows_of(good: DataFrame, requests: str, partitions: int) -> DataFrame:
     """Returns one record for each row of `checked_rows`: topic, partition, key, value, headers; and `due_ms`. Requires
-    rows without reasons.
+    that no row has a reason.
 
-    `partitions` is the partition count of the request topic. A partition is null if neither id nor key decides.
+    `partitions` is the partition count of the request topic. The partition is null if the row has neither id nor key.
     """
     key = F.coalesce("id", "key")
     return good.select(

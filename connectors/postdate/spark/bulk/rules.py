@@ -1,8 +1,8 @@
 """Checks rows before anything is sent, with the reasons of dead letters.
 
 These column expressions are the rules by which the sidecar would refuse the request later. Two more rules concern the
-whole table: two rows must not share an id (`bad-id`: it is undefined which of them would be delivered), and if there is
-an id column, each row needs an id (`missing-id`). A row gets every reason that applies.
+whole table: two rows must not share an id (`bad-id`), since it is undefined which of them would be delivered; and each
+row needs an id if there is an id column (`missing-id`). A row gets every reason that applies.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from postdate.wire.reasons import Reason
 from postdate.wire.values.durations import format_duration
 
 TARGETS = "target string, is_permitted boolean, target_partitions int, target_bytes_max bigint"
-"""One row for each target that an input row names: whether the rules permit it, and its metadata. `target_partitions`
-is null if the topic does not exist."""
+"""The columns of a table with one row for each target that an input row names. `is_permitted` is True if the rules
+permit the target. `target_partitions` is null if the topic does not exist."""
 
 _TOPIC_NAME = rf"\A[a-zA-Z0-9._-]{{1,{TOPIC_NAME_LENGTH_MAX}}}\z"
 _REPEATED = "repeated_id"
@@ -63,10 +63,11 @@ def repeated_ids(parsed: DataFrame) -> DataFrame:
 
 
 def checked_rows(parsed: DataFrame, targets: DataFrame, repeated: DataFrame | None, context: BulkContext) -> DataFrame:
-    """Returns `parsed` with the `request_headers` and `size_bytes` of the request, and with `reasons` and `details`,
-    which are empty for a valid row.
+    """Returns one row for each row of `parsed`, with `reasons` and `details`, which are empty for a valid row.
 
-    `targets` has the columns of `TARGETS`, `repeated` those of `repeated_ids`; None if no id is repeated.
+    The other columns are `row`, `target`, `key`, `value`, `id` and `due_ms` from `parsed`, and `request_headers` and
+    `size_bytes` of the request. `targets` has the columns of `TARGETS`, `repeated` those of `repeated_ids`; `repeated`
+    is None if no id is repeated.
     """
     known = parsed.join(F.broadcast(targets), "target", "left")
     if repeated is None:
@@ -221,8 +222,8 @@ def _quoted(name: str) -> Column:
 
 
 def _without_postdates_own(headers: Column) -> Column:
-    """Returns the headers without those that Postdate adds to delivered records and dead letters: the input may be a
-    table of such records."""
+    """Returns the headers without those that Postdate adds to delivered records and dead letters, since the input may
+    be a table of such records."""
     added = (ORIGIN, DUE, MOVED, ID)
     return F.filter(
         headers,

@@ -1,32 +1,33 @@
 """Verifies chunks of consecutive requests by digests, so that their origins need not be compared one by one.
 
-A chunk is 1,024 consecutive requests of a partition. For each chunk, the audit aggregates three sets while it reads
-them: the requests that are expected to be delivered, the fates `delivered`, and the delivered records. It counts each
-set. Requests and records have a hash of the message, requests and fates a hash of the fate; the audit combines the
+A chunk is 1,024 consecutive offsets of a request partition. For each chunk, the audit aggregates three sets while it
+reads them: the requests that are expected to be delivered, the fates `delivered`, and the delivered records. It counts
+each set. Requests and records have a hash of the message, requests and fates a hash of the fate; the audit combines the
 hashes of each kind by exclusive or. A chunk is consistent if the three counts are equal, the hashes of both kinds
 cancel out, all other requests are due later, and no other fact about them exists. The origin is part of each hash. So
 if the hashes cancel out, each request has exactly one fate and one record, and these match the request: every origin of
-the chunk is plain in the sense of `origin_rows`. Only the origins of inconsistent chunks are judged one by one.
+the chunk is plain in the sense of `origin_rows`. The origins of inconsistent chunks are judged one by one.
 
-Certainty: a hash has 128 bits. The hash of a message is SHA-256 over its key, value, headers, id, target, origin, due
-time and a 128-bit secret that each audit draws at random. The hash of a fate is two xxHash64 numbers, with 128 secret
-bits. So a forger cannot construct records that cancel out. A wrong chunk passes only by chance, with a probability of
-2**-128.
+Certainty: a hash is two xxHash64 numbers, with secrets of 126 bits that each audit draws at random. The hash of a
+message is computed from a SHA-256 digest over its key, value, headers, id, target, origin, due time and a further
+secret of 128 bits. The hash of a fate is computed from its origin and its due time. So a forger cannot construct
+records that cancel out. A wrong chunk passes only by chance, with a probability of about 2**-128.
 
 Grace: a chunk is inconsistent if a fate was later than the shortest grace among its requests allows.
 
 An origin is exceptional in each of these cases:
 
-- It has a fate other than `delivered`, or a dead letter, or an answer. Cancelled, moved and dead messages are such
-  origins, and so are controls.
+- It has a fate other than a plain `delivered`, or a dead letter, or an answer. Examples are cancelled, moved and dead
+  messages, messages that left within a window, and controls.
+- Its message was overtaken.
 - It is a return.
+- The state has a row in doubt for it.
 - It was delivered, but is not expected yet. The sums of requests are computed without the fates, so they do not count
   it.
 
 Exceptional origins are known before the comparison. They are excluded from all three sets, since one exceptional origin
-in a thousand would leave no chunk consistent, and they are judged one by one. All other requests that are due
-later are pending. If a pending request has a record, or a fate is early, the chunk is inconsistent. Times are epoch
-milliseconds.
+in a thousand would leave no chunk consistent, and they are judged one by one. All other requests that are due later are
+pending. If a pending request has a record, or a fate is early, the chunk is inconsistent. Times are epoch milliseconds.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ class ChunkDigests:
     """The secrets and parameters of one audit's aggregation.
 
     A chunk is consistent only if its plain requests due before `expected_before_ms` were delivered. Requests due later
-    count as pending. None of these may be missing yet, so `expected_before_ms` is the snapshot minus the slack, or
-    later.
+    count as pending. A pending request must not be overdue, so `expected_before_ms` is not before the snapshot minus
+    the slack.
     """
 
     expected_before_ms: int
@@ -86,7 +87,7 @@ class ChunkDigests:
             (F.col("action") == "schedule") & F.col("due_ms").isNotNull() & F.col("partition_asked").isNull()
         ) & (F.col("target").isNotNull() & F.col("retry").isNull())
         is_ahead = F.col("due_ms") >= self.expected_before_ms
-        # The rules judge chosen times within a window, and due times that depend on other requests.
+        # Only the rules can judge a chosen time within a window, and a due time that depends on other requests.
         has_rules = (F.col("window_ms").isNotNull() | F.col("latest_ms").isNotNull()) & ~is_ahead
         is_known = F.coalesce(is_plain & ~has_rules, F.lit(False))
         kinds = {"asked": is_known & ~is_ahead, "ahead": is_known & is_ahead, "others": ~is_known}
@@ -123,7 +124,8 @@ class ChunkDigests:
         rows = placed.select(*PARTITION, "offset", *_PARTS, *_flags(kinds), *garbled)
         hashed = [*self._message(), F.col("garbled")]
         folded = self._folded(rows, hashed, list(kinds), "records", measured=F.sum("garbled").alias("garbled"))
-        # Not a condition on the grouping columns: Spark would evaluate it for each record, and parse the origin twice.
+        # The condition does not use the grouping columns: Spark would evaluate it for each record, and parse the origin
+        # twice.
         return folded.where("named > 0 or garbled > 0").drop("named")
 
     def exceptional_origins(self, log: DataFrame, others: Sequence[DataFrame], *, has_recent: bool = True) -> DataFrame:
@@ -201,7 +203,7 @@ class ChunkDigests:
         texts = [F.col(name).cast("binary") for name in ("topic", "target", "key", "value", "id")]
         sizes = (F.coalesce(F.octet_length(part), F.lit(-1)) for part in (*texts, header_names))
         numbers = F.concat_ws(",", *map(F.col, ("partition", "offset", "due_ms")), *sizes, F.size(data)).cast("binary")
-        # `numbers` has the size of each part after it, so no two messages have the same bytes.
+        # `numbers` has the size of each part except the last, so different messages have different bytes.
         whole = F.concat(
             F.lit(self.secret),
             *(numbers, F.lit(b";")),
@@ -232,8 +234,8 @@ class ChunkDigests:
     ) -> DataFrame:
         """Returns the aggregates of each chunk, or of each chunk and value of `by`.
 
-        These are the number of rows of each kind, the hashes of the kind `hashed`, and `named`, the number of rows with
-        an origin. `measured` is one more aggregate.
+        The aggregates are the number of rows of each kind, the combined hashes of the kind `hashed`, and `named`, the
+        number of rows with an origin. `measured` is one more aggregate.
         """
         folded = rows.select(*PARTITION, self._chunk().alias("chunk"), *by, *kinds, *hashes)
         names = [name for name in folded.columns if name in (*_MESSAGE, *_FATE)]
@@ -264,7 +266,7 @@ def names_something() -> Column:
 
 
 def without_exceptional(rows: DataFrame, exceptional: DataFrame) -> DataFrame:
-    """Returns the rows without those of `exceptional` origins, which are broadcast to every executor."""
+    """Returns the rows without those of `exceptional` origins. These origins are broadcast to every executor."""
     marked = _marked(rows, exceptional, ORIGIN, "is_exceptional")
     return marked.where("is_exceptional is null").select(*rows.columns)
 

@@ -48,7 +48,7 @@ def folded(inputs: AuditInputs, *, few: bool = False) -> DataFrame:
 
         topic partition offset   the origin
         id                       of the request, null if it has none or was not read
-        links                    offsets of its partition that it names, as a control, by its fates or by its answers
+        links                    offsets of its partition that it names: as a control, in its fates or in its answers
         facts                    `request`, `fates`, `records`, `letters`, `answers`, `disorders`
         is_reopened reported     false and null, since the row is not from a state; see `joined`
         position                 of a schedule with occurrences, as in `rules.schedules.occurrences`; otherwise null
@@ -94,7 +94,8 @@ def facts_schema(inputs: AuditInputs) -> StructType:
 def joined(rows: DataFrame, reopened: DataFrame, *, few: bool) -> DataFrame:
     """Returns rows of `folded`, merged by origin with rows of a state.
 
-    `facts` and `position` are merged. `reported` has the stored `verdicts` and `details`.
+    `facts` are merged. `position` is the stored one, or without a stored one that of `rows`. `reported` has the stored
+    `verdicts` and `details`.
     """
     some = F.struct("facts", "reported").alias("row")
     of_state = F.struct(F.col("facts"), F.struct("verdicts", "details").alias("reported")).alias("row")
@@ -113,7 +114,7 @@ def joined(rows: DataFrame, reopened: DataFrame, *, few: bool) -> DataFrame:
 
 
 def unfolded(rows: DataFrame) -> AuditInputs:
-    """Returns the inputs that `folded` would make these rows of.
+    """Returns the inputs from which `folded` would make these rows.
 
     Requests also have `due_since`: for a schedule the offset of the dispatch-log record that published its next time,
     otherwise null.
@@ -157,10 +158,7 @@ def _next_ms() -> Column:
 
 
 def without_late(facts: Column) -> Column:
-    """Returns the facts without the fates that were read only to settle doubts.
-
-    The next audit reads these fates again.
-    """
+    """Returns the facts without the `late` fates, which the next audit reads again."""
     return facts.withField("fates", F.filter(facts.fates, lambda fate: ~fate.late))
 
 

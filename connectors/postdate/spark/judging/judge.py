@@ -1,7 +1,7 @@
 """Applies the rules of the audit to origins, each of which is one row with all its facts (`inputs.folded`).
 
-A row may break several rules; each of them is named. A row that breaks no rule and hides nothing has exactly one of the
-verdicts in ENDINGS.
+A row may have several problems, and gets the verdict of each. A row without problems gets exactly one of the verdicts
+in ENDINGS.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def judge(
     `kept`.
 
     `placed` are rows of `inputs.folded` with the columns of their partition and target (`audit.ranges`), all of them in
-    the audited range. `causes` are the results of `claims`, `verdict_checks` and `unanswered`, if these have anything
-    to check. `has_schedules` is True if a row belongs to a schedule, whose occurrences were judged. Times are epoch
-    milliseconds. `few` as for `gathered`. Cost: no shuffle without causes.
+    the audited range. `causes` are the results of the rules about the effects of other origins (`origin_rows`).
+    `has_schedules` is True if a row belongs to a schedule, whose occurrences were judged. Times are epoch milliseconds.
+    `few` as for `gathered`. Cost: no shuffle without causes.
     """
     facts = F.col("facts")
     rows = placed.withColumns({name: facts[name] for name in FACTS if name != "answers"})
@@ -108,9 +108,10 @@ def is_in_range(is_request: Column) -> Column:
     """True if this audit judges an origin.
 
     The audit judges each request that was read, and each origin between the start and the fixed end. It judges origins
-    below the start of the topic, whose requests have expired, but none below a window. It does not judge origins from
-    the fixed end up to the present end. At or above the present end, which is determined after all reads, and in a
-    partition that the topic does not have, there was never a request; the audit judges these origins.
+    below the start of the topic, whose requests have expired, but no origins below a window. It does not judge origins
+    from the fixed end up to the present end. The present end is queried after all other ends have been fixed, so no
+    effect that was read can belong to a request at or above it. The audit judges origins at or above the present end,
+    and origins in a partition that the topic does not have.
     """
     offset, start = F.col("offset"), F.col("request_start")
     is_expired = (offset < start) & (start == F.col("request_log_start"))
@@ -139,7 +140,7 @@ def _fact_columns(has_schedules: bool) -> tuple[dict[str, Column], dict[str, Col
         F.col("request").isNotNull(), F.filter("records", lambda record: record.target == F.col("target"))
     ).otherwise(F.col("records"))
     request_ms = F.col("request.request_ms")
-    # The time in a reschedule is that of another request: a control itself is due at once.
+    # The time in a reschedule is the due time of another request: a control itself is due at once.
     first_due_ms = F.when(~F.col("request.action").isin("cancel", "reschedule"), F.col("request.due_ms"))
     # A later request of a series may be due earlier than requested; `claims` judges by how much.
     said_ms = F.nullif(F.get("fates", 0).first_due_ms, F.lit(0))
@@ -199,8 +200,8 @@ def _lost_move(
     """Returns the lost reschedule that explains the due time in a record.
 
     If there is no record, a reschedule explains any end at or after the due time that it gave. Prefers a reschedule
-    that also explains the chosen time and the grace. Returns null if the due time and the grace in the log explain the
-    end, or if no lost reschedule does.
+    that also explains the chosen time and the grace. Returns null if the known due time and grace explain the end, or
+    if no lost reschedule explains it.
     """
     window_ms, is_expired = (
         F.col("request.window_ms"),
@@ -233,8 +234,8 @@ def _lost_move(
 
 
 def _grace_behind(move: Column, known_grace_ms: Column) -> Column:
-    """Returns the grace of a message that a lost reschedule has moved: the grace from lost reschedules, unless a later
-    reschedule in the log gave another."""
+    """Returns the grace of a message that a lost reschedule has moved: the grace that lost reschedules gave. It is the
+    known grace if they gave none, or if a later reschedule in the log gave another."""
     last = F.try_element_at("graces", F.lit(-1))
     is_later = F.coalesce(last.control_offset > move.given_by, F.lit(False))
     return F.when(move.given_by.isNull() | is_later, known_grace_ms).otherwise(move.grace_ms)

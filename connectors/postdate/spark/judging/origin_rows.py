@@ -1,10 +1,9 @@
 """Judges all origins at low cost: an expression verifies plain rows, and `judge` applies the rules to the others.
 
-A row has all facts about an origin, as `inputs.folded` makes it and a state stores it. Nearly all rows are plain. A
-plain row is either `delivered` or `pending`. If it is `delivered`, it has one request, one fate, one record and nothing
-else, and everything that can be compared is equal. If it is `pending`, it is a request that has no effect and is not
-overdue. No rule applies to a plain row. The rules judge the other rows. They need a shuffle only for the effects of
-other requests.
+A row has all facts about an origin, in the form of `inputs.folded`. Nearly all rows are plain. A plain row is either
+`delivered` or `pending`. A `delivered` row has one request, one fate, one record and no other facts, and everything
+that can be compared is equal. A `pending` row has a request that has no effect and is not overdue. A plain row breaks
+no rule. The rules judge the other rows. They need a shuffle only for the effects of other requests.
 
 1. `placed`: add to each row the columns of its partition and target, and whether it is `plain`.
 2. `row_counts`: count the rows that are not plain, and find which rules have anything to check. One job.
@@ -68,17 +67,17 @@ JUDGEMENT = {
 
 
 Context = Callable[[DataFrame, DataFrame], DataFrame]
-"""A function of some `rows` of a history and `wanted_keys(rows)`. It returns the other rows of the history that are
-needed to judge them."""
+"""A function of some `rows` of a history and of `wanted_keys(rows)`. It returns the other rows of the history that are
+needed to judge `rows`."""
 
 
 @dataclass(frozen=True)
 class JudgingParameters:
     """The parameters of judging: the tables of partitions and targets, the required answers, and times.
 
-    `snapshot_ms` is a time before the ends were fixed. If the chunks leave more than the share `left_share_max` of the
-    requests, all origins are judged one by one. `is_short` is True if there are probably few rows (`materialised`).
-    `separate_rows_max` is the greatest number of origins that are sent to every executor.
+    `snapshot_ms` is a time before the ends were fixed. If the chunks do not verify more than the share `left_share_max`
+    of the requests, all origins are judged one by one. `is_short` is True if there are probably few rows
+    (`materialised`). `separate_rows_max` is the maximum number of origins that are sent to every executor.
     """
 
     partitions: DataFrame
@@ -97,13 +96,14 @@ class JudgingParameters:
 
     @property
     def overdue_before_ms(self) -> int:
-        """The time, epoch ms, before which a due request must have ended."""
+        """A time in epoch milliseconds: a request that was due earlier must have ended."""
         return self.snapshot_ms - self.slack_ms
 
 
 @dataclass(frozen=True)
 class RowCounts:
-    """The number of all `rows`, the number `left` for the rules, and flags. A flag is True if any row is or has:
+    """The number of all `rows`, the number of rows that are `left` for the rules, and flags. A flag is True if any row
+    has one of these:
 
     `has_related`: an id, a link to another origin, or a bulk control. `has_claims`: a fate that names a cause, a return
     that names an attempt, a request that may continue a series, or a bulk control. `has_answers`: an answer.
@@ -307,10 +307,10 @@ def claim_rules(zones: Zones) -> list[tuple[Callable[[DataFrame, bool], list[Dat
 
 
 def _with_requests(rows: DataFrame, requests_of: Callable[[DataFrame], DataFrame]) -> DataFrame:
-    """Returns `rows`, with requests that were read again in the facts of the rows that `must_reread_request`.
+    """Returns `rows`. If a row `must_reread_request`, its facts get the request that `requests_of` reads.
 
-    These requests include digests. The row stays as it is if its request cannot be read any more. Such rows are rare,
-    since each of them breaks a rule.
+    These requests include digests. A row stays as it is if its request cannot be read any more. Few rows must reread
+    their request.
     """
     to_reread = rows.where(must_reread_request()).select(*ORIGIN)
     requests = requests_of(to_reread)
@@ -390,8 +390,8 @@ def _plain_judgement() -> list[Column]:
 
 
 def stored_context(stored: DataFrame, lost: DataFrame | None, rows: DataFrame, wanted: DataFrame) -> DataFrame:
-    """Returns the context of `rows` from the rows `stored` in a state. The context has all rows of `lost`, since each
-    of these may be related to any row."""
+    """Returns the context of `rows` from the rows `stored` in a state. The context includes all lost controls (`lost`),
+    since each of them may be related to any row."""
     origins = related_origins(stored, wanted)
     if lost is not None:
         origins = origins.unionByName(lost.select(*ORIGIN)).distinct()
@@ -401,22 +401,22 @@ def stored_context(stored: DataFrame, lost: DataFrame | None, rows: DataFrame, w
 def related_origins(some: DataFrame, wanted: DataFrame) -> DataFrame:
     """Returns the origins in `some` with one of the `wanted` keys; hash collisions may add a few more.
 
-    If a request gets a further key, `stages.read_context` must gather the requests that have this key. Cost: one join;
-    only the origins, ids and links of `some` are read.
+    If a further kind of key is added for requests, `stages.read_context` must gather the requests that have such a key.
+    Cost: one join, which reads only the origins, ids and links of `some`.
     """
     keys = _exploded([_id_key(), _key("at", F.col("offset"))], _keys("names", F.col("links")))
     return some.select(*ORIGIN, keys).join(wanted, list(_KEY), "left_semi").select(*ORIGIN).distinct()
 
 
 def wanted_keys(rows: DataFrame) -> DataFrame:
-    """Returns the keys of the origins that are related to these rows, including themselves: `topic`, `partition`,
-    `key`.
+    """Returns the keys of these rows and of the origins that are related to them: `topic`, `partition`, `key`.
 
     Two rows of a partition are related if they have the same id, or if one names the other. They are also related if
-    both name the same origin and one has an answer, since the other answers about an origin may decide whether an
-    answer is true.
+    both name the same origin and one has an answer, since the truth of an answer may depend on the other answers about
+    the origin.
     """
-    # A closed row can only have named an origin that has begun to end. The fates of that origin may have left the log.
+    # A row that names another origin can be closed only if the other origin has begun to end. The fates of the other
+    # origin may have left the log.
     is_ending = (F.size("facts.fates") > 0) | (F.size("facts.answers") > 0) | (F.size("facts.records") > 0)
     own = [_id_key(), _key("at", F.col("offset")), F.when(is_ending, _key("names", F.col("offset")))]
     of_answers = F.concat(F.array("facts.request.acts_on"), F.transform("facts.answers", lambda answer: answer.of))

@@ -22,7 +22,7 @@ PROBLEMS: Final = ("missing", "extra", "early", "repeated", "wrongly_skipped", "
 class ScheduleFigures:
     """One schedule: the numbers of its occurrences since the first one, and the lateness of those that this run judged.
 
-    `next_ms` is the nominal time of the next occurrence; None: there is no next occurrence.
+    `next_ms` is the nominal time of the next occurrence, or None if there is no next occurrence.
     """
 
     origin: str

@@ -1,8 +1,8 @@
 """Judges a history in stages: consistent chunks as a whole, then origins one by one.
 
-Each stage reads its input again: most of a long history is plain, and caching it costs more than reading the rest
-twice. Only exceptional requests, and those that name something, are kept for the next stage. A short history is cached,
-and has one stage.
+Each stage reads its input again: most of a long history is plain, and caching all of it costs more than reading the
+other records twice. Only exceptional requests, and requests that name something, are kept for the next stage. A short
+history is cached, and has one stage.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class History:
 
     `understood` and `messages` are the requests and the deliveries with their messages. `requests` and `records` have
     digests instead of the messages. `log` has rows of `log_rows`. The other rows are as in AuditInputs. `returns` are
-    the origins of requests with `postdate-retry`; None: there are none. `requests_of`, in an audit with a state, reads
-    the requests of some origins once more, if their topics still have them.
+    the origins of requests with `postdate-retry`, or None if there are none. In an audit with a state, `requests_of`
+    reads the requests of some origins once more, if their topics still have them.
     """
 
     understood: DataFrame
@@ -63,12 +63,13 @@ class History:
 
 @dataclass(frozen=True)
 class Split:
-    """A history in two parts: consistent chunks, and the inputs `left` to be judged one by one (None: nothing is left).
+    """A history in two parts: the `plain` origins of consistent chunks, and the inputs that are `left` to be judged one
+    by one (None if no input is left).
 
     `request_chunks` are the chunks of all requests except those of `exceptional` origins. `inconsistent` are the chunks
     that are not consistent. `has_garbled` is True if the origin of a record cannot be read. `digests` made the chunks.
     `naming` are the requests that have an id or name another request of their partition, as rows of
-    `digested_requests`; None: they were not gathered.
+    `digested_requests`, or None if they were not gathered.
     """
 
     plain: Plain
@@ -83,7 +84,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Judged:
-    """The judged `rows` (None: all origins are plain), and the `plain` origins without a row.
+    """The judged `rows` (None if all origins are plain), and the `plain` origins without a row.
 
     `has_garbled` is True if there may be records whose origin cannot be read.
     """
@@ -96,8 +97,9 @@ class Judged:
 def with_occurrences_of(history: History, zones: Zones, recurs: bool) -> History:
     """Returns `history` with the occurrences of its schedules, if there may be any.
 
-    `zones` as in `rules.schedules.occurrences`. `recurs` is True if a fate of an occurrence was read. Otherwise, if an
-    owner that knows schedules has named a version of the time zone rules, one job searches the requests for schedules.
+    `zones` as in `rules.schedules.occurrences`. `recurs` is True if this run has read the fate of an occurrence, or if
+    an earlier run has read a schedule or an occurrence. Otherwise, if `zones` has a version of the time zone rules, one
+    job searches the requests for schedules.
     """
     if not recurs and (not zones or history.requests.where(F.col("action") == RECURRING).isEmpty()):
         return history
@@ -107,7 +109,8 @@ def with_occurrences_of(history: History, zones: Zones, recurs: bool) -> History
 def judged_history(
     history: History, parameters: JudgingParameters, digests: ChunkDigests, request_chunks: DataFrame | None
 ) -> Judged:
-    """Judges `history`. `request_chunks` are the cached chunks of its requests; None: judge each origin."""
+    """Judges `history`. `request_chunks` are the cached chunks of its requests. If they are None, each origin is judged
+    one by one."""
     parts = (
         split(history, parameters, digests, request_chunks, gathers_naming=True) if request_chunks is not None else None
     )
@@ -140,7 +143,8 @@ def split(
 
     Returns None if each delivered request must be answered, since chunks do not count answers. Also returns None if
     chunks would save nothing, because too many requests are in inconsistent chunks or too many origins are exceptional.
-    But if late deliveries make these chunks inconsistent, splits again, with chunks that expect only overdue messages.
+    But if late deliveries may be the reason for the inconsistent chunks, splits again, with chunks that expect only
+    overdue messages.
 
     `doubtful` are further exceptional origins: the history does not contain all known facts about them. With
     `gathers_naming`, `Split.naming` is gathered while the exceptional requests are read. It stays None if no origin is
@@ -233,8 +237,8 @@ def _exceptional(
 ) -> tuple[DataFrame, int] | None:
     """Returns the exceptional origins, cached, and their number.
 
-    If there are more than `parameters.separate_rows_max`, leaves out delivered messages that are not expected yet,
-    so that their chunks are inconsistent. Returns None if there are still more.
+    If there are more than `parameters.separate_rows_max`, leaves out the origins of delivered messages that are not
+    expected yet, so that their chunks are inconsistent. Returns None if there are still too many.
     """
     sound = history.answers.where(~F.col("malformed"))
     some = (rows for rows in (history.returns, doubtful) if rows is not None)
@@ -250,7 +254,7 @@ def _exceptional(
 
 
 def _left(history: History, requests: DataFrame, left_of: Callable[[DataFrame], DataFrame]) -> AuditInputs:
-    """Returns the inputs that are left to be judged: `requests`, and the other rows that `left_of` returns.
+    """Returns the inputs that are left to be judged: `requests`, and the rows of the other inputs that `left_of` keeps.
 
     A chunk with a schedule or an occurrence is inconsistent, so all occurrences are left.
     """
@@ -293,14 +297,14 @@ def read_context(history: History, naming: DataFrame | None, rows: DataFrame, wa
     """Returns the context of `rows` from a history that is read once more; `naming` as in `Split`.
 
     The origins of the context have their request, fates and answers. Deliveries and dead letters are left out, since
-    they cause nothing.
+    they have no effect on other origins.
 
-    A request that has no id and names nothing is related only by its offset or by its own fates and answers. The wanted
-    offsets are those that `rows` name. So the function searches only `naming`, and adds the requests that `rows` name
-    and those whose fates or answers are related.
+    A request that has no id and names nothing is related only by its offset, or by its own fates and answers. The only
+    wanted offsets are those that `rows` name. So the function searches only `naming`, and adds the requests that `rows`
+    name and the requests whose fates or answers are related.
 
-    Cost: reads requests twice without `naming`. With `naming`, reads them once if an origin must be added, even if its
-    request is unread.
+    Cost: without `naming`, reads the requests twice. With `naming`, reads them once if the context has an origin that
+    is not in `naming`.
     """
     inputs = history.inputs()
     fates, answers = inputs.fates, inputs.answers
@@ -328,10 +332,11 @@ def read_context(history: History, naming: DataFrame | None, rows: DataFrame, wa
 
 
 def _in_range(exceptional: DataFrame, partitions: DataFrame, *, has_unread: bool) -> DataFrame:
-    """Returns the exceptional origins that may be judged. There may be any number of others around a window.
+    """Returns the exceptional origins that may be judged. Any number of other exceptional origins may be outside a
+    window.
 
-    With `has_unread`, also returns origins whose requests only the next audit reads. That audit does not reread the
-    records that name these origins now.
+    With `has_unread`, also returns origins whose requests only the next audit reads. The next audit does not reread the
+    records that name these origins.
     """
     placed = exceptional.join(F.broadcast(partitions), list(PARTITION), "left")
     is_wanted = is_in_range(F.lit(False))

@@ -21,7 +21,8 @@ from postdate.spark.session.caching import gathered
 
 @dataclass(frozen=True)
 class Sample:
-    """One violation: its origin, or the place of a dispatch-log record, and a description of the problem."""
+    """One violation: its origin or the place of its record, sentences about the problem, and `facts` about the
+    origin."""
 
     origin: str
     details: tuple[str, ...]
@@ -30,8 +31,8 @@ class Sample:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """The numbers of verified requests, of requests that break a rule, of requests that could not be verified, by
-    reason, and of pending requests."""
+    """The numbers of requests that are verified, that break a rule (`violated`), that could not be verified
+    (`reasons`), and that are pending."""
 
     verified: int = 0
     violated: int = 0
@@ -44,8 +45,7 @@ class Outcomes:
 
     @property
     def verified_share(self) -> float | None:
-        """The share of verified requests among those that have ended or are overdue, 0 to 1; None without such
-        requests."""
+        """The share of verified requests among those that are not pending, 0 to 1; None without such requests."""
         total = self.verified + self.violated + self.not_verifiable
         return self.verified / total if total else None
 
@@ -56,8 +56,8 @@ class Outcomes:
 
 @dataclass(frozen=True)
 class Summary:
-    """The findings of an audit. `lateness_ms` is empty if nothing was delivered. `schedules` is None if there were no
-    schedules."""
+    """The findings of an audit. `lateness_ms` is empty if no lateness is known. `schedules` is None if no schedule was
+    judged."""
 
     rows: int
     counts: dict[str, int]
@@ -74,7 +74,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Plain:
-    """Plain origins without a row: their number by verdict, and the `lateness_ms` of each message."""
+    """Plain origins without a row: their number by verdict, and the `lateness_ms` of each delivered message."""
 
     counts: Mapping[str, int]
     lateness: DataFrame
@@ -97,8 +97,8 @@ COUNTED: Final = {"rows": "*", "late": "lateness_ms", "schedules": "occurrences"
 
 @dataclass(frozen=True)
 class UnreadableRecords:
-    """`verdicts` has the `place` of each malformed verdict record. `others` has the `place` and the `problem` of each
-    dead letter and record whose origin cannot be read."""
+    """The records that cannot be read. `verdicts` has the `place` of each malformed verdict record. `others` has the
+    `place` and the `problem` of each dead letter and each delivered record whose origin cannot be read."""
 
     verdicts: DataFrame
     others: DataFrame
@@ -180,7 +180,7 @@ def _outcome(verdicts: Sequence[str]) -> str:
 
 
 def _percentiles(lateness: Sequence[DataFrame], *, few: bool) -> dict[str, int]:
-    """Returns the percentiles by name, and `max`; empty without values.
+    """Returns the percentiles and the maximum by name; empty if there are no values.
 
     Cost: a hash table of the distinct values in each task.
     """

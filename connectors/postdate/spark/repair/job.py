@@ -1,4 +1,4 @@
-"""Repair: sends requests again that an audit reports as missing, if nothing can deliver them any more.
+"""Repair: sends the requests again that an audit reports as missing, if nothing can deliver their messages any more.
 
 1. Read the missing origins from the audit's state.
 2. Read the current topics: requests from the first missing request on, dispatch log, store topic, targets.
@@ -79,7 +79,8 @@ def repair(spark: SparkSession, options: RepairOptions, reporter: Reporter) -> R
 
 
 def require_plausible(found: RepairOutcome, options: RepairOptions) -> None:
-    """Raises CannotRun if the share of missing requests is so large that the audit is probably wrong."""
+    """Raises CannotRun if the repair would send so large a share of the audited requests that the audit is probably
+    wrong."""
     share = found.repairable / max(1, found.judged)
     if not options.apply or options.any_share or found.repairable <= REPAIRED_SURELY_MAX:
         return
@@ -94,9 +95,10 @@ def require_plausible(found: RepairOutcome, options: RepairOptions) -> None:
 def provable_from_ms(spans: list[Range]) -> list[int]:
     """Returns for each partition of a topic the time from which the partition still has every delivered record.
 
-    The topic has existed at least since its first record with the broker's time. A partition that has lost records has
-    kept all records from its first record with the broker's time on. Postdate stamps a record up to one transaction
-    before the write, and commits its fate up to one transaction after it: hence two transactions.
+    The topic has existed at least since its first record with the broker's time. A partition that has lost records
+    still has all records from its first record with the broker's time on. The time in a record may be earlier than the
+    write by the duration of one transaction, and the fate may be committed later than the write by another. So the
+    function adds the durations of two transactions.
     """
     exists_ms = min(span.known_ms for span in spans)
 
@@ -145,7 +147,7 @@ class _Repair(Job[RepairOptions]):
     def _planned(
         self, missing: DataFrame, first: Mapping[int, tuple[int, int]]
     ) -> tuple[DataFrame, DataFrame, DataFrame]:
-        """Returns the rows of `repair_rows`, and the requests and the dispatch log that they derive from. All are
+        """Returns the rows of `repair_rows`, and the requests and the dispatch log from which they are derived. All are
         cached."""
         options, own, now_ms = self.options, self.options.own(), time.time_ns() // 1_000_000
         ranges, log, store, again = self._ranges(first)
@@ -177,7 +179,8 @@ class _Repair(Job[RepairOptions]):
         return planned.persist(StorageLevel.MEMORY_AND_DISK), requests, rows
 
     def _delivered(self, missing: DataFrame, requests: DataFrame, from_ms: int | None) -> tuple[DataFrame, DataFrame]:
-        """Returns the current records of the missing requests on their targets, and the targets as `PROVABLE`.
+        """Returns the delivered records that are on the targets of the missing requests now, and these targets with the
+        columns of PROVABLE.
 
         Raises CannotRun if the requests name too many targets.
         """
@@ -201,7 +204,7 @@ class _Repair(Job[RepairOptions]):
         )
 
     def _ranges(self, first: Mapping[int, tuple[int, int]]) -> tuple[Ranges, Ranges, Ranges, Ranges]:
-        """Returns the ranges of the requests, the dispatch log, the store topic, and again the dispatch log, fixed in
+        """Returns the ranges of the requests, the dispatch log, the store topic, and the dispatch log again, fixed in
         this order.
 
         Low-water marks come from the first range of the dispatch log. A request below its mark is in the range of the
@@ -257,6 +260,6 @@ class _Repair(Job[RepairOptions]):
         )
 
     def _origin(self, row: str) -> str:
-        """Returns the origin in the id of a row, from the truncated JSON of the row."""
+        """Returns the origin of a refused row, from the id in its truncated JSON `row`; `row` if there is no such id."""
         found = _ID.search(row)
         return f"{self.options.requests}/{found[1]}" if found is not None else row

@@ -44,8 +44,8 @@ class RepairOptions(SendingOptions, ReadingOptions):
         return (self.own(),)
 
     def bulk(self) -> BulkOptions:
-        """Returns the options for sending the requests: requests that were sent before are skipped, refused requests
-        are reported."""
+        """Returns the options for sending the requests. The job skips requests that were sent before, and reports
+        refused requests."""
         return BulkOptions(
             self.bootstrap_servers,
             self.requests,

@@ -1,6 +1,6 @@
 """The result of a repair as text and as one JSON object.
 
-The keys of the JSON are a contract: keys may be added; no key changes its meaning or is removed.
+The keys of the JSON are a contract: keys may be added, but no key is removed or changes its meaning.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Unrepaired:
 class RepairOutcome:
     """The result of a repair.
 
-    `missing` counts the missing requests of this request topic, `elsewhere` those of other topics, `judged` all audited
-    requests of this topic. An earlier repair has sent `already` requests; this one would send `repairable` and has sent
-    `sent`. `reasons` counts the rest by reason.
+    `missing` counts the missing requests of this request topic, `elsewhere` the missing requests of other topics, and
+    `judged` all audited requests of this topic. Earlier repairs have sent `already` requests. This repair can send
+    `repairable` requests, and has sent `sent`. `reasons` counts the other requests by reason.
     """
 
     requests: str

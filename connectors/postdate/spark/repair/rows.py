@@ -1,17 +1,17 @@
-"""Decides which missing requests can be sent again, and why others cannot. DataFrame to DataFrame.
+"""Decides which missing requests can be sent again, and why others cannot: DataFrame to DataFrame.
 
-A request may be repaired only if nothing can deliver it any more. Either its fate is `delivered` and its record is
-missing; or it has no fate, and its shard no longer holds it: its offset is below the low-water mark, and it is not on
-the store topic. A request that a sidecar still holds, or has not read yet, will be delivered when a sidecar runs, and a
-repair would duplicate it. So these reasons are checked in this order, against the current topics, not the topics at the
-time of the audit:
+A request may be repaired only if nothing can deliver its message any more. There are two cases. In the first, its fate
+is `delivered`, and its record is missing. In the second, it has no fate, and its shard no longer holds it: its offset
+is below the low-water mark, and it is not on the store topic. If a sidecar still holds a request or has not read it
+yet, a sidecar will deliver the message when it runs, and a repair would duplicate it. So the job checks these reasons
+against a request, in this order, with the current records of the topics and not those at the time of the audit:
 
-control       a cancel or reschedule: its intent cannot be determined any more
+control       a control such as a cancel: its intent cannot be determined any more
 schedule      a recurring schedule: a repair would request the whole schedule again, not its missing occurrences
 ended         it has ended since the audit
 on-target     its record is on its target after all
-unknown       fates of its time have left the dispatch log: it may have ended
-stored        it is on the store topic, from where its shard loads it
+unknown       the dispatch log no longer has the fates of that time: the request may have ended
+stored        it is on the store topic, from which its shard loads it
 request-gone  its record has left the request topic
 record-gone   it may have been delivered: its target has lost or hides records of that time, was created again, or has
               no record with the broker's time
@@ -42,22 +42,22 @@ from postdate.spark.rules.request_histories import CONTROLS
 from postdate.wire.headers import SPREAD
 
 ID_PREFIX: Final = "repair/"
-"""The prefix of the id of a repaired request; partition and offset of the origin follow. An id belongs to one request
-topic, so it need not contain the topic's name, and it is always short enough."""
+"""The prefix of the id of a repaired request; partition and offset of the origin follow. An id is unique within one
+request topic, so it need not contain the topic's name. Without the name, it is always short enough."""
 
 ENDED: Final = "ended"
 
 PARTITION_PROGRESS = "partition int, low_water bigint, fates_lost_before_ms bigint, request_log_start bigint"
-"""One row for each partition of the request topic: its low-water mark in the last record of the dispatch log, the time
-before which fates may be lost, and the start offset."""
+"""The columns of a table with one row for each partition of the request topic: its low-water mark (`low_waters`), the
+time before which fates may be lost, and the start offset."""
 PROVABLE = "target string, target_partitions int, target_known_ms array<bigint>, target_provable_from_ms array<bigint>"
-"""One row for each target that exists. The arrays have a value for each partition: the earliest time at which it is
-known to exist, and the time from which it still has every delivered record."""
+"""The columns of a table with one row for each target that exists. The arrays have one value for each partition: the
+earliest time at which the partition is known to exist, and the time from which it still has every delivered record."""
 
 
 def missing_rows(judged: DataFrame, requests: str) -> DataFrame:
-    """Returns the missing origins of a request topic in an audit's state, with the `fate` and `last_due_ms` that the
-    audit found."""
+    """Returns the missing origins of a request topic among the judged rows of a state, with the `action`, `request_ms`,
+    `last_due_ms` and `fate` that the audit found."""
     rows = judged.where(F.array_contains("verdicts", "missing") & (F.col("topic") == requests))
     return rows.select(*ORIGIN, "action", "request_ms", "last_due_ms", "fate")
 
@@ -70,7 +70,7 @@ def low_waters(log: DataFrame) -> DataFrame:
 
 
 def stored_offsets(records: DataFrame) -> DataFrame:
-    """Returns partition and offset of the requests that a store topic still has."""
+    """Returns the partition and the offset of each request that a store topic still has."""
     written = records.select(
         "partition",
         natural(F.col("key").cast("string")).alias("request"),
@@ -81,13 +81,13 @@ def stored_offsets(records: DataFrame) -> DataFrame:
 
 
 def acted_on(missing: DataFrame, requests: DataFrame) -> DataFrame:
-    """Returns the origins of `missing` for which there is a later request of the same id, or a control that names the
-    origin; and `by`, the last offset of such a request.
+    """Returns the origins of `missing` for which there is a later request with the same id, or a control that names the
+    origin. The column `by` has the last offset of such a request.
 
     `requests` has the rows of `understood_rows` from the first missing request on. Cost: two joins with few rows.
     """
     ids = missing.join(requests.select(*ORIGIN, "id"), list(ORIGIN)).where("id is not null")
-    # A return has an id, but controls do not find it by the id, and it acts on nothing.
+    # A return may have an id, but controls do not find it by the id, and it does not act on other requests.
     is_return = F.col("retry").isNotNull()
     later = requests.where(~is_return).select(*PARTITION, "id", F.col("offset").alias("by"))
     by_id = ids.select(*ORIGIN, "id").join(later, [*PARTITION, "id"]).where(F.col("by") > F.col("offset"))
@@ -100,9 +100,12 @@ def acted_on(missing: DataFrame, requests: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True)
 class RepairEvidence:
-    """The current state of the topics of the missing requests. The tables have the columns of `understood_rows`
-    (`requests`), `fate_rows`, `stored_offsets`, PARTITION_PROGRESS (`partitions`), `delivered_rows` and PROVABLE
-    (`targets`)."""
+    """The current records and bounds of the topics that matter for the missing requests.
+
+    The tables are the results of `understood_rows` (`requests`), `fate_rows` (`fates`), `stored_offsets` (`stored`) and
+    `delivered_rows` (`delivered`). `partitions` has the columns PARTITION_PROGRESS, and `targets` has the columns
+    PROVABLE.
+    """
 
     requests: DataFrame
     fates: DataFrame
@@ -113,8 +116,8 @@ class RepairEvidence:
 
 
 def repair_rows(missing: DataFrame, evidence: RepairEvidence, now_ms: int) -> DataFrame:
-    """Returns one row for each missing origin: the message and its due time; `reason` and `detail` if it cannot be
-    repaired.
+    """Returns one row for each missing origin: the message and its due time, and a `reason` and a `detail` if the
+    request cannot be repaired.
 
     `missing` has the rows of `missing_rows`. Cost: joins of the few missing requests with requests, fates and records
     by origin.
@@ -158,8 +161,8 @@ def repair_rows(missing: DataFrame, evidence: RepairEvidence, now_ms: int) -> Da
 
 
 def requests_of(repairable: DataFrame) -> DataFrame:
-    """Returns the rows without a reason as a table for `bulk.schedule`, with their original due times and windows, so
-    that each grace ends at the same time as before."""
+    """Returns the rows without a reason as a table for `bulk.schedule`. The rows keep their due times and windows, so
+    each grace ends at the same time as before."""
     return repairable.where("reason is null").select(
         *("id", "target", "key", "value", "headers"),
         F.col("last_due_ms").alias("at"),
@@ -175,7 +178,7 @@ def _reason(name: str, detail: Column) -> Column:
 
 
 def _reasons(now_ms: int) -> list[tuple[str, Column, Column]]:
-    """Returns the reasons in the order of their checks: name, condition, and a sentence."""
+    """Returns the name, the condition and the detail of each reason, in the order of the checks."""
     is_lost_record = F.coalesce(F.col("fate") == "delivered", F.lit(False))
     is_below = F.coalesce(F.col("offset") < F.col("low_water"), F.lit(False))
     mark = F.coalesce(F.concat(F.lit(" (below "), F.col("low_water"), F.lit(" nothing is held)")), F.lit(""))

@@ -1,11 +1,11 @@
 """The load and lateness report: upcoming load, and the lateness of past deliveries.
 
-1. Fix the end offsets: requests, store topic, then dispatch log. So a request without a fate in the log had none when
-   the end of the requests was fixed.
+1. Fix the end offsets: requests, store topic, then dispatch log. So a request without a fate in the log had no fate
+   when the end of the requests was fixed.
 2. Group requests, stored requests and fates by origin (`report.rows`): a message without a final fate counts as
    ahead.
-3. Group by minute, hour, target and partition; percentiles are exact.
-4. Report on the terminal, as Parquet, as a page.
+3. Sum up the load and the lateness by hour, target and partition, and the load also over time; percentiles are exact.
+4. Write the report to standard output, and if the options name them, to Parquet tables and a page.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MINUTE_MS = 60_000
 
 
 def run_report(options: ReportOptions) -> int:
-    """Reports, and writes the outcome to standard output. Returns the exit code: 0 success, 1 failure, 2 invalid
+    """Creates a report and writes it to standard output. Returns the exit code: 0 success, 1 failure, 2 invalid
     options."""
 
     def job(spark: SparkSession, reporter: Reporter) -> int:
@@ -134,7 +134,7 @@ class _Report(Job[ReportOptions]):
 
     def _scheduled(self, requests: list[Range], log: DataFrame) -> DataFrame:
         """Returns the rows of `schedule_requests`. Computes the due times of returns only if there are returns, since
-        they cost most."""
+        this computation costs most."""
 
         def sized(policies: DataFrame | None, reads_returns: bool) -> DataFrame:
             settings = (self.options.levels_ms, self.options.dialect_options(), policies)

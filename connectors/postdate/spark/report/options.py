@@ -12,9 +12,9 @@ from postdate.spark.limits import LATE_DEFAULT, LATE_MAX
 class ReportOptions(TopicsOptions):
     """One report. Raises JobUsageError if the options are invalid.
 
-    `since_ms`: include the lateness of messages delivered from this time on, epoch ms; the upcoming load is always
-    complete. `late`: the number of latest messages to list. `write` is a new directory or URL for Parquet, `html` a
-    file or URL for the page.
+    The lateness covers the messages that were delivered from `since_ms` on, epoch ms; the upcoming load is always
+    complete. `late` is the number of messages with the highest lateness to list. `write` is a new directory or URL for
+    Parquet tables, `html` a file or URL for the page.
     """
 
     since_ms: int | None = None

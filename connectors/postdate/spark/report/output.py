@@ -1,6 +1,6 @@
 """The result of a report as text (aligned lines) and as one JSON object.
 
-The keys of the JSON are a contract: keys may be added; no key changes its meaning or is removed.
+The keys of the JSON are a contract: keys may be added, but no key is removed or changes its meaning.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from postdate.spark.output.result import write_result
 from postdate.spark.output.text_table import aligned_lines
 
 Group = dict[str, Any]
-"""One group of messages: `by`, `name`, `messages`, and either `size_bytes` or the FIGURES."""
+"""One group of messages: `by`, `name`, `messages`, and either `size_bytes` or the FIGURES. An entry of
+`ReportOutcome.late` has the fields of one message instead."""
 
 
 @dataclass(frozen=True)
 class ReportOutcome:
     """The result of a report. Times are epoch milliseconds.
 
-    `ahead` counts pending messages, `overdue` those that should have been delivered by now, `stored` those on the store
-    topic. `load` is the upcoming load over time, `loads` and `lateness` are by hour, target and partition; `late` lists
-    the delivered messages with the highest lateness.
+    `ahead` counts the pending messages. `overdue` counts those that should have been delivered by now, and `stored`
+    those on the store topic. `load` is the upcoming load over time. `loads` and `lateness` are in total and by hour,
+    target and partition. `late` lists the delivered messages with the highest lateness.
     """
 
     requests: tuple[str, ...]
@@ -44,7 +45,7 @@ class ReportOutcome:
     seconds: float = 0.0
 
     def by(self, groups: Sequence[Group], by: str) -> list[Group]:
-        """Returns the groups of one kind: hours in order, other kinds with the largest first."""
+        """Returns the groups of the kind `by`: hours in order of time, groups of another kind by descending size."""
         found = [group for group in groups if group["by"] == by]
         if by == "hour":
             return sorted(found, key=lambda group: int(group["name"]))

@@ -2,9 +2,9 @@
 
 A message is ahead if its request is on its topic or on the store topic, and has no final fate. This includes requests
 that no sidecar has read yet, even if they will be refused. A control takes effect here when a sidecar has carried it
-out. As in the audit, lateness is LogAppendTime of the dispatch-log record minus due time. The due time of a message
-with a window is its chosen time, taken from its final fate or its record in STORE, or computed from its origin.
-DataFrame to DataFrame.
+out. As in the audit, the lateness is the LogAppendTime of the dispatch-log record minus the due time. The due time of a
+message with a window is its chosen time, taken from its final fate or its record on the store topic, or computed from
+its origin. The functions map DataFrames to DataFrames.
 """
 
 from __future__ import annotations
@@ -126,8 +126,8 @@ def upcoming_rows(requests: DataFrame, stored: DataFrame, ended: DataFrame) -> D
 
 
 def past_rows(requests: DataFrame, ended: DataFrame, since_ms: int | None) -> DataFrame:
-    """Returns one row for each message delivered from `since_ms` on: origin, `target` (null: its request has left the
-    topic), `due_ms`, `ended_ms`, `lateness_ms`."""
+    """Returns one row for each message delivered from `since_ms` on: origin, `target`, `due_ms`, `ended_ms`,
+    `lateness_ms`. The target is null if the request has left its topic."""
     delivered = ended.where("end = 'delivered' AND due_ms IS NOT NULL")
     if since_ms is not None:
         delivered = delivered.where(F.col("ended_ms") >= since_ms)

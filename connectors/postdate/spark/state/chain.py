@@ -30,10 +30,11 @@ _TAIL = tuple(column.split()[0] for column in TAIL.split(","))
 class Chain:
     """The chains of the dispatch logs in one run.
 
-    `breaks` are the breaks at new records that no later run reads again, and `broken` is their number. `tails` are the
-    last records that parse and that no later run reads again, one for each dispatch log. `policies` are the named
-    policies of the new records. `zones` are the versions of the time zone rules by topic and partition, each with the
-    first offset of the log at which an owner had it. `recurs` is True if a new record has an occurrence of a schedule.
+    `breaks` are the breaks at new records that no later run reads again, and `broken` is their number. `tails` has, for
+    each partition of a dispatch log, the last record that parses and that no later run reads again. `policies` are the
+    named policies of the new records. `zones` are the versions of the time zone rules by topic and partition, each with
+    the first offset of the log at which an owner had it. `recurs` is True if a new record has an occurrence of a
+    schedule.
     """
 
     breaks: DataFrame
@@ -83,7 +84,7 @@ class Chain:
             )
             .collect()
         )
-        # Not in Spark, which would compute everything once more for a sample.
+        # Sorted here, since a sort in Spark would compute all rows once more, to sample them.
         rows.sort(key=itemgetter(*PARTITION))
         for row in rows:
             if row["unstamped"] is not None:
@@ -99,7 +100,7 @@ class Chain:
 def known_zones(
     before: Mapping[str, str], new: Mapping[tuple[str, int], tuple[tuple[int, str], ...]]
 ) -> dict[tuple[str, int], tuple[tuple[int, str], ...]]:
-    """Returns the `zones` of a chain, preceded by the versions of a state, which are by `topic/partition`."""
+    """Returns `new`, the `zones` of a chain, preceded by the versions in a state: `before`, by `topic/partition`."""
     known = dict(new)
     for place, version in before.items():
         topic, _, number = place.rpartition("/")
@@ -108,7 +109,7 @@ def known_zones(
 
 
 def _changes(zones: Iterable[Sequence[Any]]) -> tuple[tuple[int, str], ...]:
-    """Returns the offsets at which the version changes, each with the version from there on."""
+    """Returns the offsets at which the version changes, each with the new version."""
     changes: list[tuple[int, str]] = []
     for log_offset, version in sorted(map(tuple, zones)):
         if not changes or changes[-1][1] != version:

@@ -1,9 +1,9 @@
-"""Delta tables under one path: create, read a version, write, and inspect their logs.
+"""Creates, reads and writes the Delta tables under one path, and inspects their logs.
 
-A table's log is `_delta_log/<version>.json`, one file for each commit (the Delta protocol). Every commit of one audit
-carries the audit's token as `userMetadata`, so an audit can verify that no other writer has committed between its own
-commits. A commit may also carry a note, after the token and a space. Delta commits one table at a time; `state.store`
-combines several tables into one state. One thread at a time.
+The log of a table has one file `_delta_log/<version>.json` for each commit (the Delta protocol). Every commit of one
+audit carries the audit's token as `userMetadata`, so an audit can verify that no other writer has committed between its
+own commits. A commit may also carry a note, after the token and a space. Delta commits one table at a time;
+`state.store` combines several tables into one state. One thread at a time.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from postdate.spark.session.small_tables import small_table
 from postdate.spark.session.start import restored_settings
 
 _METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
-# Delta sets this with each commit, for the user of the session; an audit restores it after its own commits.
+# Delta sets this property of the session with each commit, for the user of the session. An audit restores it after its
+# own commits.
 _LAST_COMMIT: Final = "spark.databricks.delta.lastCommitVersionInSession"
-# The name of the counter by which Delta refuses a second append with the same number.
+# The name of the counter with which Delta ignores an append whose number is not higher than that of an earlier append.
 _APPLICATION: Final = "postdate-audit"
 # The names of the errors that Delta reports if another writer was faster.
 _CONFLICTS: Final = ("DELTA_CONCURRENT", "DELTA_PROTOCOL_CHANGED", "DELTA_METADATA_CHANGED", "io.delta.exceptions.")
@@ -52,9 +53,9 @@ class DeltaTables:
         self._token = uuid.uuid4().hex
 
     def exists(self, name: str) -> bool:
-        """True if the table exists, which means that its log has a commit.
+        """True if the table exists, which means that its log has a checkpoint or its first commit.
 
-        A killed writer may have left a log without a commit. Delta deletes old commits once there is a checkpoint.
+        A killed writer may have left a log without a commit. Once there is a checkpoint, Delta deletes old commits.
         """
         for file in ("_last_checkpoint", f"{0:020d}.json"):
             place, system = located(self._spark, f"{self.path}/{name}/_delta_log/{file}")
@@ -65,7 +66,7 @@ class DeltaTables:
     def newest(self, name: str) -> tuple[int, str]:
         """Returns the newest version of the table, and the note of its commit; -1 and "" if the table does not exist.
 
-        Reads the log from its last checkpoint on, by default ten commits, and starts no job.
+        Reads the log from its last checkpoint on, by default about ten commits, and starts no job.
         """
         version, note = -1, ""
         checkpoint = self._text(name, "_last_checkpoint")
@@ -81,7 +82,7 @@ class DeltaTables:
             self.append(name, empty_table(self._spark, form), form)
 
     def read(self, name: str, version: int | None = None) -> DataFrame:
-        """Returns the rows at a version; None: the newest version."""
+        """Returns the rows of a version of the table, or of its newest version if `version` is None."""
         reader = self._spark.read.format("delta")
         if version is not None:
             reader = reader.option("versionAsOf", version)
@@ -119,7 +120,7 @@ class DeltaTables:
     def merge(self, name: str, rows: DataFrame, condition: str) -> None:
         """Updates the rows that match, and inserts the other rows.
 
-        `condition` compares `old`, the table, with `new`.
+        `condition` refers to the rows of the table as `old`, and to `rows` as `new`.
         """
         actions = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
         self._merge(f"WITH SCHEMA EVOLUTION INTO {self._named(name)}", rows, condition, actions)
@@ -146,7 +147,7 @@ class DeltaTables:
         self._sql(f"VACUUM {self._named(name)}")
 
     def commits_after(self, name: str, version: int) -> list[bool]:
-        """Returns for each commit after this version, in order, whether this object made it."""
+        """Returns for each commit after this version, in order, True if this object made the commit."""
         return [metadata.partition(" ")[0] == self._token for metadata in self._commits(name, version + 1)]
 
     def _commits(self, name: str, version: int) -> Iterator[str]:
@@ -177,7 +178,8 @@ class DeltaTables:
 
     @contextmanager
     def _marked(self) -> Iterator[None]:
-        """Marks all writes in the context with the token. Raises CannotRun if another writer was faster."""
+        """Marks all writes in the context with the token. Raises CannotRun if a write fails, for example because
+        another writer was faster."""
         try:
             with restored_settings(self._spark, _METADATA, _LAST_COMMIT):
                 self._spark.conf.set(_METADATA, self._token)

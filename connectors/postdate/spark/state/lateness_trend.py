@@ -13,8 +13,8 @@ from postdate.spark.judging.summary import lateness_columns, lateness_of
 
 @dataclass(frozen=True)
 class TrendDay:
-    """One UTC day: the number of messages due on it that were `delivered`, and the figures of their lateness, which are
-    empty if none was delivered."""
+    """One UTC day: the number of messages due on this day that were `delivered`, and the figures of their lateness,
+    which are empty if no message was delivered."""
 
     day: date
     delivered: int = 0
@@ -22,10 +22,10 @@ class TrendDay:
 
 
 def lateness_trend(origins: DataFrame, last: date, days: int) -> tuple[TrendDay, ...]:
-    """Returns one entry for each of the `days` up to `last`, in order, from the first to the last day with a delivery.
+    """Returns one entry for each day from the first to the last day with a delivery, in order.
 
-    Percentiles are exact. Cost: reads two columns of the rows of these days; each task has one hash table for each day,
-    of the distinct values.
+    The function considers the `days` days that end with `last`. Percentiles are exact. Cost: reads two columns of the
+    rows of these days; each task has a hash table of the distinct values for each day.
     """
     first = last - timedelta(days=days - 1)
     delivered = origins.where(F.col("due_day").between(first, last) & (F.col("fate") == "delivered"))

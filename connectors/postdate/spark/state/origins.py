@@ -1,4 +1,4 @@
-"""The rows of the table `origins`: how they are derived from judged rows, and which of them an audit reads again.
+"""The rows of the table `origins`: their derivation from judged rows, and the conditions for judging them again.
 
 A row is in one of three states. The table is partitioned by state and due day:
 
@@ -6,8 +6,8 @@ A row is in one of three states. The table is partitioned by state and due day:
     doubtful    hidden records may decide it, or its effects were read before its request; judged again by each run
     closed      its verdicts are final; judged again only if a new record names it
 
-`facts` are the input of the rules for judging a row again (`inputs.folded`). A delivered, plain row has no `facts`: the
-audit has compared its message, and its other columns suffice.
+`facts` are the input of the rules if the row is judged again (`inputs.folded`). A delivered, plain row has no `facts`:
+the audit has compared its message, and the other columns suffice.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def form_of(facts: StructType) -> TableForm:
         StructField("facts", facts),
         StructField("position", DataType.fromDDL(POSITION)),
     ]
-    # The columns whose least and greatest value in each file Delta records.
+    # Delta records the minimum and maximum of these columns for each file.
     measured = {"delta.dataSkippingStatsColumns": "topic,partition,offset,last_due_ms,request_ms,run"}
     return TableForm(StructType(fields), ("state", "due_day"), measured)
 
@@ -111,7 +111,7 @@ def _kept_facts() -> Column:
 
 
 def pending_rows(requests: DataFrame, facts: StructType, run: int) -> DataFrame:
-    """Returns the rows for requests, as of `digested_requests`, that have no effects and are not overdue."""
+    """Returns the rows for `requests`, rows of `digested_requests` that have no effects and are not overdue."""
     names = [name for name in requests.columns if name not in ORIGIN]
     kinds = {column.name: column.dataType for column in facts}
     values = {
@@ -131,7 +131,7 @@ def pending_rows(requests: DataFrame, facts: StructType, run: int) -> DataFrame:
 def delivered_rows(fates: DataFrame, run: int) -> DataFrame:
     """Returns the rows for delivered requests of consistent chunks.
 
-    `fates` has the columns of the origin, `fate` as of `fate_rows`, `target`, `id` and `request_ms`.
+    `fates` has the columns of the origin, `fate` as in `fate_rows`, `target`, `id` and `request_ms`.
     """
     fate = F.col("fate")
     values = {
@@ -152,7 +152,7 @@ def delivered_rows(fates: DataFrame, run: int) -> DataFrame:
 def stored_rows(table: DataFrame, facts: StructType) -> DataFrame:
     """Returns rows of the table in the form that `judging.origin_rows` reads.
 
-    The columns are the origin, `id`, `links`, `facts`, `verdicts`, `details`, `state` and `due_day`.
+    The columns are the origin, `id`, `links`, `facts`, `verdicts`, `details`, `state`, `due_day` and `position`.
     """
     return table.select(
         *(*ORIGIN, "id", F.coalesce("links", F.array().cast("array<bigint>")).alias("links")),
@@ -162,10 +162,11 @@ def stored_rows(table: DataFrame, facts: StructType) -> DataFrame:
 
 
 def recorded_due_day() -> Column:
-    """Returns the due day in the first fate or record of an origin, or in the first new occurrence of a schedule.
+    """Returns the due day in the first fate or record of an origin, or for a schedule that of its earliest new
+    occurrence.
 
-    The row of the origin is in the partition of the table with this day, unless the message was rescheduled. Null
-    without a fate, a record and an occurrence.
+    The row of the origin is in the partition of the table with this day, unless the message was rescheduled. The day is
+    null if there is no fate, no record and no occurrence.
     """
     first_due_ms, due_ms = F.get("facts.fates", 0).first_due_ms, F.get("facts.records", 0).due_ms
     return _day_of(F.coalesce("position.next_ms", first_due_ms, due_ms))
@@ -179,7 +180,7 @@ def is_due(before_ms: int) -> Column:
 
 
 def _placed(rows: DataFrame, state: str, run: int) -> DataFrame:
-    """Adds the columns by which the table is partitioned."""
+    """Returns the rows with the columns `state`, `due_day`, `outcome` and `run`."""
     return rows.select(
         "*",
         F.lit(state).alias("state"),
@@ -190,7 +191,7 @@ def _placed(rows: DataFrame, state: str, run: int) -> DataFrame:
 
 
 def _judgement(given: dict[str, Column]) -> list[Column]:
-    """Returns the judged columns of rows without problems. Lists that are not given are empty."""
+    """Returns the judged columns of rows without problems. A column that is not given is an empty list or null."""
     none = {name: F.array() if JUDGEMENT[name].startswith("array") else F.lit(None) for name in _JUDGED}
     return [(none | given)[name].cast(JUDGEMENT[name]).alias(name) for name in _JUDGED]
 
@@ -198,7 +199,7 @@ def _judgement(given: dict[str, Column]) -> list[Column]:
 def _facts_of_plain(facts: StructType) -> Column:
     """Returns the facts of a plain, delivered row, from its other columns.
 
-    The digests are null, since they were compared: null differs from nothing.
+    The digests are null, since an earlier run has compared them. A comparison with null finds no difference.
     """
     none = F.lit(None)
     kinds: dict[str, Any] = {column.name: column.dataType for column in facts}
@@ -250,7 +251,7 @@ def _holds(verdicts: Sequence[str]) -> Column:
 
 @memoized
 def _outcome() -> Column:
-    """Returns the outcome that follows from the verdicts, in one word; null for a row that lies ahead."""
+    """Returns the outcome that follows from the verdicts; null for a row that lies ahead."""
     return (
         F.when(F.col("verdicts").isNull(), F.lit(None).cast("string"))
         .when(_holds(VIOLATIONS), "violated")
@@ -261,14 +262,15 @@ def _outcome() -> Column:
 
 
 def _day_of(at_ms: Column) -> Column:
-    """Returns the UTC day of a time, null for null. A due time may be in a year that a date cannot represent."""
+    """Returns the UTC day of a time, null for null. A time after the year 9999 gets the last day of that year."""
     bounded = F.least(F.greatest(at_ms, F.lit(0)), F.lit(_LAST_MS))
     return F.when(at_ms.isNotNull(), F.date_add(F.lit(_EPOCH), F.floor(bounded / _DAY_MS).cast("int")))
 
 
 @memoized
 def _due_day() -> Column:
-    """Returns the UTC day of the due time in force, otherwise of the request, otherwise of the end."""
+    """Returns the UTC day of the due time in force; without one, the day of the request; without a request, the day of
+    the end; otherwise the epoch."""
     return F.coalesce(_day_of(F.coalesce("last_due_ms", "request_ms", "ended_ms")), F.lit(_EPOCH))
 
 
@@ -286,12 +288,12 @@ def _state() -> Column:
     has_late = F.exists(fates, lambda fate: fate.late)
     was_read = F.forall(fates, lambda fate: F.coalesce(fate.next_request <= F.col("request_end"), F.lit(True)))
     is_for_good = F.forall("verdicts", lambda verdict: verdict.isin(*_FOR_GOOD))
-    # An open schedule is judged again when its next occurrence is overdue, whatever was found before. An open message
-    # that an unread control has moved is judged again, too, until it is found to be missing.
+    # A later run judges an open schedule again when its next occurrence is overdue, whatever earlier runs found. It
+    # also judges an open message that an unread control has moved, until a run finds the message missing.
     is_moved = F.col("action").isNotNull() & _holds(("request-expired",)) & ~_holds(("missing",))
     is_open = ((F.col("action") == RECURRING) | is_moved) & F.col("fate").isNull()
     is_pending = F.array_contains("verdicts", "pending") | F.coalesce(is_open, F.lit(False))
-    # The dispatch-log record of a fate contains the policy; without a fate, a later record may.
+    # The dispatch-log record of a fate contains the policy. Without a fate, a later record may contain it.
     may_be_known = _holds(("policy-unknown",)) & F.col("fate").isNull()
     position = F.col("position")
     waits = (F.size(position.waiting_fates) > 0) | (F.size(position.waiting_records) > 0)

@@ -1,7 +1,7 @@
-"""The state of audits: five Delta tables under one path, which commit together.
+"""The state of audits: five Delta tables under one path. All but `acknowledgements` commit together.
 
-    origins            one row for each request or occurrence that an audit has judged, or read before its request
-    violations         one row for each violation and run that found it
+    origins            one row for each origin that an audit has judged, or whose effects it read before the request
+    violations         one row for each finding, with the run that found it
     acknowledgements   one row for each run whose violations somebody has closed
     offsets            one row for each partition: the first unread offset
     runs               one row for each run: the commit point
@@ -51,7 +51,7 @@ _LOCK: Final = ".lock"
 _NO_LOCKS: Final = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 _VERSIONED: Final = (ORIGINS, VIOLATIONS, OFFSETS)
 _PROPERTIES: Final = {"delta.enableDeletionVectors": "true"}
-# Delta records no least and greatest values for the files of the other tables, each of which is read as a whole.
+# Each of the other tables is read as a whole, so Delta records no minimum and maximum for their files.
 _UNMEASURED: Final = {"delta.dataSkippingNumIndexedCols": "0"}
 
 VIOLATION_COLUMNS: Final = (
@@ -80,16 +80,17 @@ def _form(columns: str) -> TableForm:
 
 @dataclass(frozen=True)
 class AuditState:
-    """The state after `run`. Partitions are named `topic/number`, and offsets in `next` are the first unread ones.
+    """The state after `run`. Partitions are named `topic/number`, and `next` has their first unread offsets.
 
     `topic_ids` detect a topic that was deleted and created again; `recreated` are the targets that were created again.
     `known_ms` is the time since which each partition of a target is known to exist, under its present topic id. `tails`
-    are the last records of the dispatch logs, `policies` the named policies that unread requests may need, and `zones`
-    the versions of the time zone rules of the last owners by partition. `recurs` is True if there was a schedule.
+    are the last records of the dispatch logs, and `policies` the named policies that unread requests may need. `zones`
+    are the versions of the time zone rules of the last owners, by partition. `recurs` is True if a run has read a
+    schedule or an occurrence.
 
-    `counts` are the numbers of all rows by verdict, including expired rows. `open` is the number of rows that a later
-    run may judge again, `violations` the number of rows in the table `violations`. `versions` are the versions of the
-    tables that belong to this state.
+    `counts` has the number of rows by verdict over all runs, including rows that have been deleted. `open` is the
+    number of rows that are not closed, `violations` the number of rows in the table `violations`. `versions` are the
+    versions of the tables that belong to this state.
     """
 
     run: int = 0
@@ -129,8 +130,8 @@ class StateStore:
         """Returns the state of the last committed run, or an empty state before the first run.
 
         Raises JobUsageError if the path holds a state of an earlier version of Postdate. The newest commit of `runs`
-        carries the state as its note. Cost: no job, but eight jobs if the newest commit has tidied the table and does
-        not belong to a run.
+        carries the state as its note. Cost: no job. If the newest commit does not belong to a run, but has tidied the
+        table, two queries.
         """
         version, note = self._tables.newest(RUNS)
         if note.startswith("{"):  # otherwise the commit does not belong to a run
@@ -169,7 +170,7 @@ class StateStore:
     def prepare(self, state: AuditState, origins: TableForm) -> None:
         """Restores the tables to the versions in `state`, and adds missing columns of `origins`.
 
-        Must run before any read or write. A table that does not exist is created with its first rows. Raises CannotRun
+        Must run before the audit writes. A table that does not exist is created with its first rows. Raises CannotRun
         if another audit writes at the same time.
         """
         rows = replace(origins, properties={**_PROPERTIES, **origins.properties})
@@ -199,7 +200,7 @@ class StateStore:
     def create(self, name: str) -> None:
         """Creates a table if it does not exist. Cost: one commit.
 
-        Rows that lack some of its columns can then be added without writing nulls for these columns.
+        Rows without some of its columns can then be added, and no nulls are written for these columns.
         """
         if not self._tables.exists(name):
             self._tables.append(name, empty_table(self._spark, self._forms[name]), self._forms[name])
@@ -219,7 +220,7 @@ class StateStore:
     def open_violations(self, state: AuditState) -> int:
         """Returns the number of violations of `state` that nobody has acknowledged.
 
-        Cost: one job if anybody has acknowledged any.
+        Cost: one job if somebody has acknowledged violations of any run.
         """
         if not state.violations or not self._tables.exists(ACKNOWLEDGEMENTS):
             return state.violations
@@ -230,8 +231,8 @@ class StateStore:
         """Deletes closed rows that were due before a day and whose requests have left their topic.
 
         `log_starts` are the first offsets of the request partitions. Keeps the rows that a later run may need: rows
-        that an open row names, such as the control that moved it; rows that name an open row; and controls that may
-        have changed an open row in a lost fate.
+        that an open row names, such as the control that moved it; rows that name an open row; rows with the id of a
+        row in doubt; and controls that may have changed an open row with a fate that was lost.
         """
         left = [
             f"(topic = {_text(topic)} AND partition = {number} AND offset < {start})"
@@ -248,7 +249,7 @@ class StateStore:
             opened.select(*PARTITION, F.col("offset").alias("named")), [*PARTITION, "named"], "left_semi"
         )
         in_doubt = table.where("state = 'doubtful'").select(*PARTITION, "id")
-        related = old.join(in_doubt, [*PARTITION, "id"], "left_semi")  # no row names the fate of a cancel by id
+        related = old.join(in_doubt, [*PARTITION, "id"], "left_semi")  # a row cancelled by id does not name the cancel
         first = opened.groupBy(*PARTITION).agg(F.min("offset").alias("first"))
         lost = old.where(_may_have_lost_fates()).join(first, list(PARTITION)).where("first < offset")
         for rows in (naming, related, lost):
@@ -301,7 +302,7 @@ class StateStore:
 
 
 def last_verdicts(spark: SparkSession, path: str) -> DataFrame:
-    """Returns the last verdict on each origin in the state at `path`, with the `run` that gave it.
+    """Returns the last verdicts on each origin in the state at `path`, with the `run` that found them.
 
     Raises JobUsageError if no run has been committed.
     """
@@ -380,8 +381,8 @@ def _run_row(spark: SparkSession, row: Iterable[Any]) -> DataFrame:
 def _may_have_lost_fates() -> Column:
     """True if a row belongs to a control whose effects may have left the dispatch log unread.
 
-    A control is applied together with its effects, so these may be lost only if it has no fate. A bulk reschedule is
-    applied behind its effects, so these may be lost in any case.
+    The fate of a control is in the same dispatch-log record as its effects, so the effects may be lost only if the
+    control has no fate. The fate of a bulk reschedule comes after its effects, so these may be lost in any case.
     """
     action = F.col("action")
     # Only a bulk reschedule names neither an id nor an origin.
