@@ -4,8 +4,8 @@
         …/postdate/spark/audit_main.py --bootstrap-server HOST:PORT --output json
 
 `spark-submit` merges the two output streams of a Python program, so the JSON object is the last line. Executors run
-only Spark's own code and need no Python, except with `--dialect`: then their Python needs Postdate. Exit codes are
-those of `postdate audit` (docs/audit.md).
+only Spark's own code and need no Python, with two exceptions: with `--dialect`, or if the topics have recurring
+schedules, their Python needs Postdate. Exit codes are those of `postdate audit` (docs/audit.md).
 """
 
 from __future__ import annotations

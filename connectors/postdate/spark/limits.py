@@ -28,8 +28,8 @@ RETENTION_MARGIN_MS: Final = 3_600_000
 RETENTION_MARGIN_SHARE: Final = 8
 
 # A job first searches this many offsets at the start of each partition of a target for a record with the broker's
-# time, and reads them again later with all other records. If only Postdate writes to the target, the first record has
-# the broker's time.
+# time. It reads them in addition to its range. If only Postdate writes to the target, the first record has the
+# broker's time.
 FRONT_RECORDS_MAX: Final = 1_000
 
 # The default limit of a sidecar's transaction. A sidecar checks the grace of a message, and may commit the message this
@@ -79,7 +79,7 @@ FETCHED_KEPT: Final = "10s"
 TASKS_PER_CORE: Final = 2
 TASK_RECORDS_MIN: Final = 100_000
 
-# The default number of samples: of each kind of violation in an audit, and of refused rows in another job.
+# The default number of samples: of each kind of violation in an audit, and of refused rows or requests in other jobs.
 SAMPLES_DEFAULT: Final = 10
 
 # The maximum number of samples. Nobody reads more, and the driver keeps all of them in memory.
@@ -143,7 +143,7 @@ SLICE_MS_MIN: Final = 1_000
 # The maximum number of steps of a load: two weeks of minutes. A longer period is reported by hour or by day.
 LOAD_STEPS_MAX: Final = 20_160
 
-# One run in this many merges the small files of a state and removes old ones.
+# If the number of a run is a multiple of this, the run merges the small files of the state, and removes old files.
 RUNS_BETWEEN_TIDYING: Final = 50
 
 # An audit verifies chunks if it reads at least this many requests. For fewer requests, verifying chunks takes longer
@@ -187,7 +187,7 @@ BARS_MAX: Final = 40
 # shuffle.
 REPEATED_IDS_BROADCAST_MAX: Final = 100_000
 
-# The most characters of an input text that a detail quotes.
+# The maximum number of characters of an input text that a detail quotes.
 QUOTED_CHARACTERS_MAX: Final = 80
 
 # Exceptional origins, and the keys of related origins, are sent to every executor. If the exceptional origins do not

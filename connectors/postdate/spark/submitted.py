@@ -23,8 +23,8 @@ def run_program(
     planned: Callable[[dict[str, Any]], Callable[[], int]],
     arguments: Sequence[str] | None,
 ) -> int:
-    """Runs the job that `planned` creates from `arguments` (None: those of the process). Returns its exit code, or 2 if
-    the options are invalid.
+    """Runs the job that `planned` creates from `arguments`; None stands for the arguments of the process. Returns the
+    exit code of the job, or 2 if the options are invalid.
 
     Exits with 2 if `parser` rejects the arguments. Python puts the directory of a script first in its search path. This
     function removes the directory, so that no module of this package can be imported without its package name.

@@ -7,7 +7,7 @@
    that name them or that they name, and the controls whose effects may be lost.
 4. Write the judged rows and the violations; `incremental` commits them.
 
-If a row to judge has an id or names another origin, the run also reads the ids and links of all stored rows.
+If a row to judge has an id or names another origin, the run may also read the ids and links of all stored rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The batch audit: did every request end exactly once, and is its message the requested one?
+"""The batch audit: did every request end exactly once, and does its message match the request?
 
 The audit reads only the topics. It shares with the sidecar only the names, limits and formats in `postdate.wire` and,
 for a dialect, the parser of the requests.

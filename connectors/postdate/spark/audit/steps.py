@@ -73,7 +73,8 @@ class AuditSteps(Job[AuditOptions]):
         return self._rows(ranges, lambda records: answer_rows(records, own), ANSWER_ROWS)
 
     def messages(self, ranges: Iterable[Range]) -> DataFrame:
-        """Returns the records in `ranges`, with the origins of those that name a request of an audited topic."""
+        """Returns the records in `ranges`. A record that names a request of an audited topic has the origin of this
+        request."""
         return delivered_messages(self.read(ranges), [topics.requests for topics in self.options.own_topics()])
 
     def dead_letters(self, ranges: Iterable[Range]) -> DataFrame:

@@ -1,9 +1,9 @@
 """The offsets that a job reads: the start and the fixed end of each partition, and bounds of the records that it cannot
 read.
 
-A job fixes the ends once, in an order that it defines (`audit.ranges`). Only records before the oldest open transaction
-of a partition can be read. A job may wait a bounded time for that transaction to end. If it is still open then, the
-range ends there and is `capped`.
+A job fixes each end once, in an order that the job defines (for an audit: `audit.ranges`). In each partition, only the
+records before the oldest open transaction can be read. A job may wait a bounded time for this transaction to end. If
+the transaction is still open after that time, the range ends before it and is `capped`.
 """
 
 from __future__ import annotations

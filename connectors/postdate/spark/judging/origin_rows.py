@@ -216,8 +216,8 @@ def judged_placed(
     kept: Sequence[str],
     zones: Zones = _NO_ZONES,
 ) -> DataFrame:
-    """Judges rows of `placed` as `judged_origins` does. `counts` are the counts of these rows, and `zones` those of
-    `occurrences`."""
+    """Judges rows of `placed` as `judged_origins` does. `counts` are the counts of these rows, and `zones` are the
+    zones of the occurrences."""
     is_left = F.col("is_judged") & F.col("plain").isNull()
     plain = placed_rows.where(~is_left) if counts.left else placed_rows
     rows = plain.select(*ORIGIN, *_plain_judgement(), *kept)

@@ -260,6 +260,6 @@ class _Repair(Job[RepairOptions]):
         )
 
     def _origin(self, row: str) -> str:
-        """Returns the origin of a refused row, from the id in its truncated JSON `row`; `row` if there is no such id."""
+        """Returns the origin of a refused row, from the id in `row`, its truncated JSON; `row` if it has no such id."""
         found = _ID.search(row)
         return f"{self.options.requests}/{found[1]}" if found is not None else row

@@ -9,7 +9,7 @@ against a request, in this order, with the current records of the topics and not
 control       a control such as a cancel: its intent cannot be determined any more
 schedule      a recurring schedule: a repair would request the whole schedule again, not its missing occurrences
 ended         it has ended since the audit
-on-target     its record is on its target after all
+on-target     its record is on its target now
 unknown       the dispatch log no longer has the fates of that time: the request may have ended
 stored        it is on the store topic, from which its shard loads it
 request-gone  its record has left the request topic

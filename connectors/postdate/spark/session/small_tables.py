@@ -1,7 +1,7 @@
 """Creates DataFrames from small tables of the driver, without Python on executors.
 
-PySpark's `createDataFrame` passes its rows through Python workers in each job that reads them, on executors that
-otherwise need no Python. `small_table` passes the rows to the driver's JVM as one JSON text, and they become part of
+PySpark's `createDataFrame` passes its rows through Python workers in each job that reads them, but most jobs need no
+Python on executors. `small_table` passes the rows to the driver's JVM as one JSON text, and they become part of
 the plan. No Python worker reads them, and the optimizer recognizes an empty table and prunes all operators that depend
 on it.
 """

@@ -308,7 +308,7 @@ def _started(master: str | None, conf: Mapping[str, str], report: Report, is_bri
         return builder.getOrCreate()
     _require_java()
     if master is None or master.startswith("local"):
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Python workers read requests in dialects
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # of Python workers, for dialects and schedules
     with StartOutput(report) as output:
         try:
             return builder.getOrCreate()

@@ -130,8 +130,8 @@ class StateStore:
         """Returns the state of the last committed run, or an empty state before the first run.
 
         Raises JobUsageError if the path holds a state of an earlier version of Postdate. The newest commit of `runs`
-        carries the state as its note. Cost: no job. If the newest commit does not belong to a run, but has tidied the
-        table, two queries.
+        carries the state as its note. Cost: no job if the newest commit belongs to a run, otherwise two
+        queries.
         """
         version, note = self._tables.newest(RUNS)
         if note.startswith("{"):  # otherwise the commit does not belong to a run
