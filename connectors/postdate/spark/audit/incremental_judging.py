@@ -65,7 +65,7 @@ class Advance:
 
     `fresh` are the rows to report, and `groups` their numbers by verdict. `plain` are origins without a row in `fresh`.
     `state` is the next state, without the values that come from the cluster. `closed` is the number of rows that this
-    run has judged for the last time. `has_garbled` is True if the origin of a record may be unreadable.
+    run has closed. `has_garbled` is True if the origin of a record may be unreadable.
     """
 
     chain: Chain
@@ -151,7 +151,8 @@ def advance(
 def _lost_controls(
     store: StateStore, state: AuditState, parameters: JudgingParameters, facts: StructType
 ) -> DataFrame | None:
-    """Returns the stored controls (OF_SCHEDULES, or bulk reschedules) of which fates may have left the dispatch log.
+    """Returns the stored controls (OF_SCHEDULES, or bulk reschedules) whose effects may have left the dispatch log
+    unread.
 
     Returns None if there are no such controls. Cost: one scan of the table if a log has lost fates.
     """

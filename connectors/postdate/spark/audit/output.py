@@ -82,8 +82,8 @@ class Hole:
 
 @dataclass(frozen=True)
 class VerdictTopicCounts:
-    """The number of verdict records that were `read`, and of those that are `malformed`. `required` is the mode of
-    `--verdicts`."""
+    """The number of verdict records that the audit has `read`, and the number of `malformed` records among them.
+    `required` is the mode of `--verdicts`."""
 
     required: str = "none"
     read: int = 0

@@ -1,4 +1,4 @@
-"""The steps of an audit that access the cluster or Spark. `reading`, `incremental` and `job` call them in order.
+"""The steps of an audit, which use the cluster and Spark. `reading`, `incremental` and `job` call them in order.
 
 The functions named `…_rows`, and `judge`, do not access the cluster; the steps pass them its metadata.
 """

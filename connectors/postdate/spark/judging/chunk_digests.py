@@ -19,9 +19,9 @@ An origin is exceptional in each of these cases:
 
 - It has a fate other than a plain `delivered`, or a dead letter, or an answer. Examples are cancelled, moved and dead
   messages, messages that left within a window, and controls.
-- Its message was overtaken.
+- Its message is out of order.
 - It is a return.
-- The state has a row in doubt for it.
+- The state of the audit has a row in doubt for it.
 - It was delivered, but is not expected yet. The sums of requests are computed without the fates, so they do not count
   it.
 

@@ -94,8 +94,8 @@ def facts_schema(inputs: AuditInputs) -> StructType:
 def joined(rows: DataFrame, reopened: DataFrame, *, few: bool) -> DataFrame:
     """Returns rows of `folded`, merged by origin with rows of a state.
 
-    `facts` are merged. `position` is the stored one, or without a stored one that of `rows`. `reported` has the stored
-    `verdicts` and `details`.
+    `facts` are merged. `position` comes from the state if the state has one, otherwise from `rows`. `reported` has
+    the stored `verdicts` and `details`.
     """
     some = F.struct("facts", "reported").alias("row")
     of_state = F.struct(F.col("facts"), F.struct("verdicts", "details").alias("reported")).alias("row")

@@ -75,8 +75,8 @@ needed to judge `rows`."""
 class JudgingParameters:
     """The parameters of judging: the tables of partitions and targets, the required answers, and times.
 
-    `snapshot_ms` is a time before the ends were fixed. If the chunks do not verify more than the share `left_share_max`
-    of the requests, all origins are judged one by one. `is_short` is True if there are probably few rows
+    `snapshot_ms` is a time before the ends were fixed. If the chunks leave more than the share `left_share_max` of the
+    requests unverified, all origins are judged one by one. `is_short` is True if there are probably few rows
     (`materialised`). `separate_rows_max` is the maximum number of origins that are sent to every executor.
     """
 

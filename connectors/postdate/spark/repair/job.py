@@ -3,8 +3,8 @@
 1. Read the missing origins from the audit's state.
 2. Read the current topics: requests from the first missing request on, dispatch log, store topic, targets.
 3. Report the requests that cannot be repaired, with reasons (`repair_rows`).
-4. Send the rest as a bulk schedule, each with an id derived from its origin. An id that already has a request on the
-   topic is skipped, so a second repair sends nothing twice.
+4. Send the other requests as a bulk schedule. The id of each is derived from its origin. The bulk schedule skips an id
+   that already has a request on the topic, so a second repair sends nothing twice.
 
 Two repairs at the same time do not see each other's requests: run one at a time.
 """

@@ -5,7 +5,7 @@
 2. Group requests, stored requests and fates by origin (`report.rows`): a message without a final fate counts as
    ahead.
 3. Sum up the load and the lateness by hour, target and partition, and the load also over time; percentiles are exact.
-4. Write the report to standard output, and if the options name them, to Parquet tables and a page.
+4. Write the report to standard output, and also to Parquet tables and a page if the options name a place for them.
 """
 
 from __future__ import annotations

@@ -162,8 +162,8 @@ def stored_rows(table: DataFrame, facts: StructType) -> DataFrame:
 
 
 def recorded_due_day() -> Column:
-    """Returns the due day in the first fate or record of an origin, or for a schedule that of its earliest new
-    occurrence.
+    """Returns the day on which the first fate or record of an origin was due, or for a schedule the day of its earliest
+    new occurrence.
 
     The row of the origin is in the partition of the table with this day, unless the message was rescheduled. The day is
     null if there is no fate, no record and no occurrence.

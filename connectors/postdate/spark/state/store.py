@@ -2,13 +2,13 @@
 
     origins            one row for each origin that an audit has judged, or whose effects it read before the request
     violations         one row for each finding, with the run that found it
-    acknowledgements   one row for each run whose violations somebody has closed
+    acknowledgements   one row for each time that somebody has closed the violations of a run
     offsets            one row for each partition: the first unread offset
     runs               one row for each run: the commit point
 
 Delta commits one table at a time, so an audit writes `origins`, `violations` and `offsets` first. Its last commit adds
 a row to `runs` that names the versions of those tables. An audit begins with the newest row of `runs`. If a table has
-later commits, an audit was killed before its last commit, and the table is restored to the version that the row names.
+later commits, an audit has failed before its last commit, and the table is restored to the version that the row names.
 The commit of the row also carries the state as a note, since reading two tables takes longer than judging few records.
 
 Of two audits at the same time, only one adds the next row to `runs`: Delta appends a row of each number once. On a
