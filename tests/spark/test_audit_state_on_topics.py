@@ -150,3 +150,35 @@ def _copied(forged: Forged, origin: int) -> int:
     headers = [(ORIGIN, f"{forged.requests}/0/{origin}".encode()), (DUE, b"%d" % forged.due_ms)]
     forged.write(forged.target, partition_of_key(b"k"), b"k", b"another", [*headers])
     return origin
+
+
+@pytest.mark.timeout(900)
+def test_an_overdue_message_is_reported_after_a_run_that_did_not_commit(
+    deployment: SidecarDeployment,
+    spark: SparkSession,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between the runs, no record is written: only the time passes, for which a shorter slack stands. The second run
+    writes that the message is overdue, and ends before its commit.
+    """
+    forged = Forged.on(deployment)
+    forged.sound()
+    waiting = forged.ask()
+    forged.commit((waiting, forged.due_ms, "stored"))
+    state = str(tmp_path / "state")
+    assert forged.audited(capsys, state=state, slack_ms=3_600_000)["exit"] == 0
+
+    def failing(*_: Any) -> None:
+        spark.sql("SELECT nowhere")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(StateStore, "commit", failing)
+        options = AuditOptions(deployment.bootstrap, (forged.requests,), state=state, slack_ms=1_000, settle_ms=1_000)
+        assert run_audit(options) == 1
+    capsys.readouterr()
+
+    forged.expect(waiting, "missing")
+    found = forged.audited(capsys, state=state, slack_ms=1_000)
+    assert (named(found), found["exit"]) == (forged.expected, 4)

@@ -52,7 +52,7 @@ def audit_since(
     store = StateStore(steps.spark, options.state)
     state = store.newest() if after is None else after
     read = Reading.of(steps, state)
-    if state.run and not read.has_new and not _needs_look(store, read.snapshot_ms - options.slack_ms):
+    if state.run and not read.has_new and not _needs_look(store.origins_of(state), read.snapshot_ms - options.slack_ms):
         outcome = _idle(read, store, options, began_s)
         outcome = replace(outcome, trend=_trend(steps, store.origins_of(state), read.snapshot_ms))
         report(outcome)
@@ -133,10 +133,9 @@ def _left_unread(read: Reading, store: StateStore) -> int:
     return sum(last + 1 - first for _, first, last in read.gaps) - store.origins().where(named).count()
 
 
-def _needs_look(store: StateStore, overdue_before_ms: int) -> bool:
-    """True if a row is overdue or in doubt."""
-    table = store.origins()
-    return not table.where((F.col("state") == DOUBTFUL) | is_due(overdue_before_ms)).select("offset").isEmpty()
+def _needs_look(origins: DataFrame, overdue_before_ms: int) -> bool:
+    """True if one of the rows `origins` of the state is overdue or in doubt."""
+    return not origins.where((F.col("state") == DOUBTFUL) | is_due(overdue_before_ms)).select("offset").isEmpty()
 
 
 def outcome_of(read: Reading, options: AuditOptions, summary: Summary, began_s: float) -> AuditOutcome:
