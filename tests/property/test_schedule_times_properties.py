@@ -209,3 +209,9 @@ def test_both_find_rare_days(text: str) -> None:
     schedule = Schedule(cron=text, zone="Europe/Berlin")
     until_ms = 4 * 10**12
     assert searched(schedule, 0, until_ms) == computed(schedule, 0, until_ms) != []
+
+
+@pytest.mark.parametrize("name", ["No/Such", "Europe", "UTC/Below", "A" * 300, "", "../UTC"])
+def test_the_audit_knows_what_is_not_a_zone(name: str) -> None:
+    with pytest.raises(ValueError, match="is not the name of a zone"):
+        read_zone(name)

@@ -89,7 +89,7 @@ def read_zone(name: str) -> ZoneFile:
         raise ValueError(f"{name!r} is not the name of a zone")
     try:
         data = files("tzdata").joinpath("zoneinfo", *name.split("/")).read_bytes()
-    except (FileNotFoundError, IsADirectoryError):
+    except OSError:  # no such file, a directory, a zone as a directory, or a name that is too long
         raise ValueError(f"{name!r} is not the name of a zone") from None
     return decode_zone(data)
 
