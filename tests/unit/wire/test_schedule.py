@@ -155,6 +155,18 @@ def test_an_expression_has_six_fields(text: str, fields: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("*/15 * * * *", "Every 15 minutes"),
+        ("*/10 * * * * *", "Every 10 seconds"),
+        ("*/15,40 * * * *", "At every 15th minute and minute 40 of every hour"),
+    ],
+)
+def test_an_expression_is_explained_in_words(text: str, words: str) -> None:
+    assert parse_expression(text).explain() == words
+
+
+@pytest.mark.parametrize(
     ("text", "is_elapsed"),
     [
         ("*/15 2 * * *", True),

@@ -60,6 +60,8 @@ _DAY_OF_WEEK: Final = _term(f"(?:[0-7]|{_WEEKDAYS})", f"|[0-7]L|(?:[0-7]|{_WEEKD
 _TERMS: Final = (_PLAIN, _PLAIN, _PLAIN, _DAY_OF_MONTH, _MONTH, _DAY_OF_WEEK)
 
 
+_ONLY_STEP: Final = re.compile(r"\*/(?P<step>[0-9]+)")
+
 # CronSim's words for a step of seconds, and for a step of minutes.
 _NTH: Final = (
     re.compile(r"^Every \S+ second of every minute\b"),
@@ -173,9 +175,9 @@ class Expression:
         seconds."""
         text = self._cron.explain()
         for field, unit, pattern in zip(self.fields, ("seconds", "minutes"), _NTH, strict=False):
-            step = field.removeprefix("*/")
-            if field.startswith("*/") and 60 % int(step) == 0:
-                text = pattern.sub(f"Every {step} {unit}", text)
+            match = _ONLY_STEP.fullmatch(field)
+            if match is not None and 60 % int(match["step"]) == 0:
+                text = pattern.sub(f"Every {match['step']} {unit}", text)
         return text
 
 
