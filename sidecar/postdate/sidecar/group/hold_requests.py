@@ -32,7 +32,8 @@ class HoldRequests:
     """A queue of requested changes for the thread that may write to the group."""
 
     def __init__(self) -> None:
-        self._waiting: deque[_HoldChange] = deque(maxlen=HOLD_REQUESTS_MAX)
+        self._submitting = threading.Lock()
+        self._waiting: deque[_HoldChange] = deque()  # at most HOLD_REQUESTS_MAX
 
     def submit(
         self, parts: Sequence[Partition], change: Callable[[Holds], Holds], timeout_s: float
@@ -40,7 +41,10 @@ class HoldRequests:
         """Changes the holds of these shards, and waits for that. Returns the reason for each shard whose holds could
         not be changed; after a time-out the change may still happen later. From any thread but the poll thread."""
         request = _HoldChange(parts, change)
-        self._waiting.append(request)
+        with self._submitting:
+            if len(self._waiting) >= HOLD_REQUESTS_MAX:
+                return dict.fromkeys(parts, f"{HOLD_REQUESTS_MAX} changes wait for the poll loop: request this again")
+            self._waiting.append(request)
         if not request.done.wait(timeout_s):
             return dict.fromkeys(parts, f"no answer from the poll loop within {timeout_s:g} s: list the holds")
         return request.refusals

@@ -206,6 +206,16 @@ def test_a_change_is_kept_by_kafka_before_it_counts() -> None:
     assert len(keeper.notes) == 1, "what is so already is not written again"
 
 
+def test_a_change_is_refused_if_too_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("postdate.sidecar.group.hold_requests.HOLD_REQUESTS_MAX", 1)
+    requests, keeper, thread = HoldRequests(), Keeper(), held_shard()
+    assert "no answer" in requests.submit([PART], lambda holds: holds.changed(DELIVERY, True), 0.0)[PART]
+    refusals = requests.submit([PART], lambda holds: holds.changed(INTAKE, True), 0.0)
+    assert refusals == {PART: "1 changes wait for the poll loop: request this again"}
+    requests.serve(cast(GroupConsumer, keeper), {PART: thread})
+    assert thread.shard.ctx.held.current == Holds(delivery=True), "the oldest change is kept"
+
+
 @pytest.mark.parametrize(
     ("keeper", "thread", "why"),
     [
