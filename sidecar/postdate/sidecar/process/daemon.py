@@ -143,6 +143,7 @@ def check_topics(config: Config, admin: Admin) -> Checked:
     served, and KafkaFault."""
     retentions: dict[str, int] = {}
     warnings: list[str] = []
+    needed = 0
     for topic in config.request_topics:
         answer = violations(config, topic, admin)
         fatal = [violation for violation in answer if violation.refuses]
@@ -158,10 +159,10 @@ def check_topics(config: Config, admin: Admin) -> Checked:
         if requests is None:
             raise Unreachable(f"not every broker knows the topic {topic.name} yet")
         retentions[topic.name] = int(requests.config.get("retention.ms", "-1"))
-        needed = len(requests.partitions) * OPEN_FILES_PER_SHARD
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        if limit != resource.RLIM_INFINITY and limit < needed:
-            raise ConfigError(f"{needed} open files may be needed and {limit} are allowed: raise ulimit -n")
+        needed += len(requests.partitions) * OPEN_FILES_PER_SHARD
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit != resource.RLIM_INFINITY and limit < needed:
+        raise ConfigError(f"{needed} open files may be needed and {limit} are allowed: raise ulimit -n")
     return Checked(retentions, warnings)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import resource
 import threading
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from postdate.sidecar.http.server import serving
 from postdate.sidecar.limits import CLIENT_LOG_REPEAT_S, LOG_REPEAT_S
 from postdate.sidecar.process.children import Child
 from postdate.sidecar.process.daemon import announce, check_topics, end_watches
+from postdate.sidecar.process.limits import OPEN_FILES_PER_SHARD
 from support.deployments.command import run_postdate
 from support.deployments.ports import free_port
 from support.deployments.simulated_cluster import SimulatedCluster
@@ -185,3 +187,13 @@ def test_a_process_does_not_wait_for_a_watch_that_waits_for_a_broker() -> None:
     assert watch.is_alive()
     answered.set()
     watch.join()
+
+
+def test_the_open_files_of_all_request_topics_must_be_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = SimulatedCluster()
+    topics = tuple(RequestTopicConfig(cluster.requests) for _ in range(3))
+    admin = cluster.kafka.admin()
+    partitions = len(admin.describe([cluster.requests], ())[cluster.requests].partitions)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (3 * partitions * OPEN_FILES_PER_SHARD - 1, 0))
+    with pytest.raises(ConfigError, match=f"{3 * partitions * OPEN_FILES_PER_SHARD} open files may be needed"):
+        check_topics(Config(request_topics=topics), admin)
