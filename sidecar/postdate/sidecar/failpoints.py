@@ -16,7 +16,6 @@ import signal
 
 NAMES = frozenset(
     {
-        "takeover.opened",
         "takeover.fenced",
         "takeover.bounded",
         "takeover.record-applied",
