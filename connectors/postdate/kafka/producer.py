@@ -102,8 +102,11 @@ class ConfluentPlainProducer:
                 raise classify(error, f"produce to {topic}", otherwise) from error
 
     def flush(self, timeout_s: float) -> int:
+        producer = self._open()
+        if self._renewal is not None:
+            self._renewal.follow()
         with _serving("flush"):
-            return self._open().flush(timeout_s)
+            return producer.flush(timeout_s)
 
     def destroy(self) -> None:
         producer, self._producer = self._producer, None

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from postdate.kafka import limits
+from postdate.kafka.producer import ConfluentPlainProducer
 from postdate.kafka.secrets import Renewal, SecretFile
+from postdate.kafka.settings import KafkaSettings
 
 
 class _Client:
@@ -51,3 +53,18 @@ def test_an_unreadable_file_changes_nothing(
 
 def test_a_file_that_was_never_readable_keeps_the_configured_secret(tmp_path: Path) -> None:
     assert SecretFile("configured", tmp_path / "missing").read() == "configured"
+
+
+def test_a_plain_producer_gets_a_new_password_when_it_flushes(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SECRET_CHECK_INTERVAL_S", 0.0)
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "postdate"}
+    producer = ConfluentPlainProducer(
+        KafkaSettings("localhost:1", common={**login, "sasl.password": SecretFile("", file)})
+    )
+    client = _Client()
+    monkeypatch.setattr(producer._renewal, "_client", client)
+    producer.flush(0.0)
+    file.write_text("second\n")
+    producer.flush(0.0)
+    assert client.passwords == ["second"]
+    producer.destroy()
