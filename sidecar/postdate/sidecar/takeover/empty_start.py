@@ -108,25 +108,22 @@ def _read_ids_back(ctx: ShardContext, index: TimerIndex, start: Start, acceptanc
 
     Reading begins one window and DISPATCH_LOG_RETENTION_MARGIN_MS before the first request at or above `start.low`,
     since every unread request is at least as new. If there is no such request, reading begins as long before the last
-    record below the replay.
+    record below the replay. If a producer stamped that request, reading begins at the start of the log.
     """
     window_ms = index.timer_log.delivered.window_ms
     if not window_ms or not start.remembers:
         return
     first = _first_pending(ctx, start.low, start.ingested)
-    if first is not None and not first.log_append:
-        return  # `find_start` then replays the whole log
     read_from = ctx.admin.start_offsets([ctx.log])[ctx.log]
-    if first is None:
-        last = last_committed_record(ctx, read_from, start.position, acceptance)
-        since_ms = -1 if last is None else last.timestamp_ms
-    else:
-        since_ms = first.timestamp_ms
-    if since_ms < 0:
-        return
-    found = _log_since(ctx, since_ms - window_ms - DISPATCH_LOG_RETENTION_MARGIN_MS, start.logged_ms)
-    if found is None:
-        return
+    if first is None or first.log_append:
+        newest = last_committed_record(ctx, read_from, start.position, acceptance) if first is None else first
+        if newest is None or newest.timestamp_ms < 0:
+            return
+        since_ms = newest.timestamp_ms - window_ms - DISPATCH_LOG_RETENTION_MARGIN_MS
+        found = _log_since(ctx, since_ms, start.logged_ms)
+        if found is None:
+            return
+        read_from = max(found, read_from)
 
     def apply(records: list[Record]) -> None:
         overlay = IndexOverlay(index)
@@ -135,7 +132,7 @@ def _read_ids_back(ctx: ShardContext, index: TimerIndex, start: Start, acceptanc
                 ctx.counts.unremembered_ids += overlay.remember_ids(ids, record.timestamp_ms)
         overlay.write()
 
-    read_log(ctx, ctx.log, max(found, read_from), start.position, apply)
+    read_log(ctx, ctx.log, read_from, start.position, apply)
 
 
 def _first_unrecorded(ctx: ShardContext, bounds: LogBounds, acceptance: AcceptedLosses, req_start: int) -> int:

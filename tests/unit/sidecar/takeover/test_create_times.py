@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 from postdate.kafka.interface import Headers, Isolation, Partition
+from postdate.sidecar.config.settings import RequestTopicConfig
 from postdate.sidecar.operation.instructions import RESUME, Instruction, instruct
 from postdate.sidecar.operation.shard_status import read_status
 from postdate.sidecar.shard.shard import Shard
@@ -169,4 +170,31 @@ def test_an_aborted_record_from_the_future_bounds_no_loss(
     shard = _start_without_disk(env, shard)
     assert (shard.state, shard.why.split(":")[0]) == (State.HALTED, "seq-broken")
     assert "requests [0, 3)" in shard.why
+    shard.close()
+
+
+def test_ids_that_were_delivered_before_a_break_of_seq_are_remembered(env: ShardEnvironment) -> None:
+    """The first unread request has a producer's timestamp, so it does not show how far back its id must be known."""
+    env.format_version = 2
+    headers = [("postdate-topic", b"orders"), ("postdate-id", b"a"), ("postdate-if-ended", b"drop")]
+    config = RequestTopicConfig(R, ended_window_ms=20 * _HOUR_MS, store_after_ms=0)
+
+    def schedule() -> None:
+        due = ("postdate-at", str(int(env.time.now_ms) + 1).encode())
+        env.broker.append(Partition(R, 0), b"k", b"v", [*headers, due], int(env.time.now_ms))
+
+    shard = env.shard(config)
+    env.schedule(env.time.now_ms + 10 * _HOUR_MS)  # while it is pending, the whole log is replayed
+    schedule()
+    env.until(shard, lambda: env.ended() == 1)
+    last = env.log()[-1]
+    forged = msgspec.structs.replace(last, seq=last.seq + 2, kind=BEAT, fates=[], ids=msgspec.UNSET, remembers=True)
+    env.broker.append(_LOG, None, encode_record(forged), [], int(env.time.now_ms))
+    shard.close()
+    shutil.rmtree(env.directory / "0")
+    shard = env.new_shard(config)
+    env.until(shard, lambda: shard.state is State.HALTED)
+    schedule()
+    _accept(env, shard)
+    assert [name for fates in env.fates() for _, name in fates] == ["delivered", "dropped"]
     shard.close()
