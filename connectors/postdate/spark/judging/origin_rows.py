@@ -246,11 +246,14 @@ def _causes(
         counts.left <= parameters.separate_rows_max,
     )
 
-    def wanted(rows: DataFrame) -> DataFrame:
-        return F.broadcast(wanted_keys(rows)) if has_few else wanted_keys(rows)
+    is_large = counts.rows > AROUND_ROWS_MAX
 
-    if has_few and counts.rows > AROUND_ROWS_MAX:
-        around = around.join(related_origins(around, wanted(left)), list(ORIGIN), "left_semi")
+    def wanted(rows: DataFrame) -> DataFrame:
+        keys = materialised(wanted_keys(rows)) if is_large else wanted_keys(rows)
+        return F.broadcast(keys) if has_few else keys
+
+    if has_few and is_large:
+        around = materialised(around.join(related_origins(around, wanted(left)), list(ORIGIN), "left_semi"))
     few = parameters.is_short
     if context is not None and (counts.has_related or counts.has_lost_moves):
         related = materialised(context(around, wanted(around)).select(*around.columns), few=few)
