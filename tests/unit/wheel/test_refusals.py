@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from postdate.wheel import limits
 from postdate.wheel.errors import (
     Closed,
     Corrupt,
@@ -187,4 +188,29 @@ def test_a_write_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.
     assert index.confirm(NOW_MS)
     index.write(changes)  # the same changes again, once the disk has free space
     assert drain(index, NOW_MS + 1) == [(NOW_MS - 5, 1), (NOW_MS, 0)]
+    index.close()
+
+
+def test_the_wheel_counts_a_write_after_which_no_space_could_be_freed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The write moves an entry to an earlier time, so the totals of the timer log do not change."""
+    index = open_index(tmp_path)
+    put_entries(index, [(NOW_MS + 3, 0)])
+    changes = EntryChanges()
+    changes.delete(entry_key(NOW_MS + 3, 0), 10)
+    changes.insert(entry_key(NOW_MS + 1, 0), bytes(10))
+
+    def failing(*_: object, **__: object) -> None:
+        raise DiskFull("no space")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(limits, "RANGE_TOMBSTONES_MAX", 0)
+        patched.setattr(Database, "flush", failing)
+        with pytest.raises(DiskFull):
+            index.write(changes)
+    index.close()
+    index = open_index(tmp_path)
+    assert not index.load_step(NOW_MS), "the wheel is valid"
+    assert index.next_due_ms() == NOW_MS + 1
     index.close()

@@ -112,14 +112,16 @@ class TimerIndex:
         """Makes all changes visible in one write, then applies them to the wheel. They are durable after the next
         `sync`.
 
-        Raises DiskFull or StorageError; nothing has changed then, and the caller may write the same changes again.
-        O(changes).
+        Raises DiskFull or StorageError. Then either nothing has changed, or everything has, and only freeing space
+        failed; the checkpoint shows which. O(changes).
         """
         delta = self._log.write(changes)
         self._ending.note_deleted(changes.entries)
         self._messages.note_deleted(changes.entries)
         self._lower_cursors(delta)
         self._wheel.apply(delta)
+        if self._log.tidy():
+            self._wheel.stamp()
 
     def release_memory(self) -> None:
         """Flushes the memtables after many writes. Takes about 50 ms. Raises as `write`."""

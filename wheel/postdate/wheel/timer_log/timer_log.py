@@ -408,11 +408,17 @@ class TimerLog(TimerLogReader):
         if len(delta.lost):
             self.reclaimable_size_bytes += int(delta.lost.size_bytes.sum())
         self._range_tombstones += len(changes.spans)
-        if self._low_water_moved():
+
+    def tidy(self) -> bool:
+        """Frees what earlier writes no longer need: rows below the low-water mark, and range tombstones in memory.
+        Returns True if it wrote to the log. Raises as `write`; if it fails, a later call does the same work."""
+        trims = self._low_water_moved()
+        if trims:
             self._trim_firsts()
         if self._range_tombstones >= limits.RANGE_TOMBSTONES_MAX:
             self._db.flush(wait=False)
             self._range_tombstones = 0
+        return trims
 
     def _low_water_moved(self) -> bool:
         return self.low_water() - self._trim_from >= limits.FIRSTS_TRIM_OFFSETS
