@@ -231,9 +231,7 @@ def _checked(name: str, end: int, term: re.Pattern[str], field: str) -> str:
             raise ValueError(f"has {part[:20]!r} as {name}; give *, a number, a name, a range or a step, such as */15")
         step = match["step"]
         if step is not None and not 0 < int(step) < end:
-            raise ValueError(
-                f"has a step of {step} as {name}, which has {end} values; for intervals use postdate-every"
-            )
+            raise ValueError(f"has a step of {step} as {name}; give 1 to {end - 1}; for intervals use postdate-every")
         if step is not None and match["high"] is not None and _number(match["low"]) == _number(match["high"]):
             # CronSim treats `5-5/2` as `5/2`, which continues to the end of the field.
             parts[index] = match["low"]

@@ -74,7 +74,7 @@ def pending() -> None:
     """
 
 
-@pending.command("list", short_help="List pending messages by due time.")
+@pending.command("list", short_help="List pending messages.")
 @processes_options
 @_filter_options("waiting")
 @click.option("--id", "request_id", metavar="ID", help="Only messages with this id.")
@@ -93,7 +93,7 @@ def list_(
     output: str,
     **filters: Any,
 ) -> None:
-    """List pending messages by due time: the waiting ones, or with --state parked the parked ones.
+    """List pending messages: the waiting ones by due time, or with --state parked the parked ones by target.
 
     \b
       postdate pending list --from 2030-01-31T10:00:00Z --until 2030-01-31T10:01:00Z

@@ -455,7 +455,7 @@ def _queries() -> dict[str, Any]:
     unknown = {"404": {"description": "the request is unknown"}}
     answers = _answers("Life") | unknown
     history = {"summary": "History of one request", "parameters": [origin, _PAYLOAD, _SCOPE], "responses": answers}
-    listing = {"summary": "Pending messages by due time", "parameters": page, "responses": _answers("Page")}
+    listing = {"summary": "Pending messages, ordered", "parameters": page, "responses": _answers("Page")}
     counting = {
         "summary": "Number of pending messages; without `state`, of waiting and parked ones",
         "parameters": [*_FILTERS, _query("state", _STATE, f"{_STATE_TEXT}; absent: waiting and parked messages")],
