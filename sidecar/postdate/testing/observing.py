@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
@@ -87,10 +88,9 @@ def consume_delivered(kafka: Kafka, requests: str, topic: str, count: int, timeo
     Raises Unreachable, NotAuthorized, and KeyError if `topic` does not exist.
     """
     deadline = time.monotonic() + timeout_s
-    admin = kafka.admin()
-    parts = [Partition(topic, index) for index in admin.describe([topic])[topic].partitions]
-    starts = admin.start_offsets(parts)
-    admin.close()
+    with closing(kafka.admin()) as admin:
+        parts = [Partition(topic, index) for index in admin.describe([topic])[topic].partitions]
+        starts = admin.start_offsets(parts)
     readers = {part: kafka.log_reader(part, starts[part], Isolation.READ_COMMITTED) for part in parts}
     delivered: list[DeliveredRecord] = []
     try:
