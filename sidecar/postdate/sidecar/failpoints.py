@@ -16,6 +16,7 @@ import signal
 
 NAMES = frozenset(
     {
+        "takeover.opened",
         "takeover.fenced",
         "takeover.bounded",
         "takeover.record-applied",
