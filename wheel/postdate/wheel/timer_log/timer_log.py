@@ -411,7 +411,7 @@ class TimerLog(TimerLogReader):
 
     def tidy(self) -> bool:
         """Frees what earlier writes no longer need: rows below the low-water mark, and range tombstones in memory.
-        Returns True if it wrote to the log. Raises as `write`; if it fails, a later call does the same work."""
+        Returns True if it wrote to the log. Raises DiskFull or StorageError; a later call then does the same work."""
         trims = self._low_water_moved()
         if trims:
             self._trim_firsts()
