@@ -6,6 +6,7 @@ since that costs little more than one topic.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,18 @@ def _add_strays(forged: Forged) -> None:
     }
 
 
+@contextmanager
+def _failing_commits(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """In this context, an audit with a state ends with a Spark error while it commits."""
+
+    def failing(*_: Any) -> None:
+        spark.sql("SELECT nowhere")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(StateStore, "commit", failing)
+        yield
+
+
 def _counts(found: dict[str, Any]) -> dict[str, int]:
     """Returns the counts of a state that are not 0."""
     return {verdict: count for verdict, count in found["state"]["counts"].items() if count}
@@ -103,12 +116,8 @@ def test_each_run_finds_the_new_violations(
         schedule.decide(number)
         schedule.deliver(number)
 
-    def failing(*_: Any) -> None:
-        spark.sql("SELECT nowhere")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(StateStore, "commit", failing)
-        topics = tuple(one.requests for one in histories)
+    topics = tuple(one.requests for one in histories)
+    with _failing_commits(spark, monkeypatch):
         assert run_audit(AuditOptions(deployment.bootstrap, topics, settle_ms=1_000, **options)) == 1
     assert "error: Spark could not read or compare the topics: " in capsys.readouterr().err
 
@@ -170,12 +179,8 @@ def test_an_overdue_message_is_reported_after_a_run_that_did_not_commit(
     state = str(tmp_path / "state")
     assert forged.audited(capsys, state=state, slack_ms=3_600_000)["exit"] == 0
 
-    def failing(*_: Any) -> None:
-        spark.sql("SELECT nowhere")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(StateStore, "commit", failing)
-        options = AuditOptions(deployment.bootstrap, (forged.requests,), state=state, slack_ms=1_000, settle_ms=1_000)
+    options = AuditOptions(deployment.bootstrap, (forged.requests,), state=state, slack_ms=1_000, settle_ms=1_000)
+    with _failing_commits(spark, monkeypatch):
         assert run_audit(options) == 1
     capsys.readouterr()
 
