@@ -8,6 +8,7 @@ group's offsets. `postdate shard resume` has another purpose: it makes a halted 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -118,17 +119,16 @@ def drain(deployment: Deployment, output: str) -> None:
         click.echo(f"{result['instance']} hands over {counted(len(result['draining']), 'shard')}")
 
 
-def _change(deployment: Deployment, action: str, body: dict[str, Any], shards: tuple[str, ...], output: str) -> None:
-    """Applies the change to each named shard or topic, or to all shards. Raises ConfigError if a named shard does not
-    exist, and TransientError if the change of a shard was not confirmed."""
+def _change(deployment: Deployment, action: str, body: dict[str, Any], names: tuple[str, ...], output: str) -> None:
+    """Applies the change to each named shard or topic, or to all shards. Raises ConfigError before any change if a
+    named one does not exist, and TransientError if the change of a shard was not confirmed."""
+    places = {name: _place(name) for name in names} or {"": {}}
+    if names:
+        _raise_if_absent(deployment, places)
     unreached = 0
-    for place in map(_place, shards or ("",)):
+    for place in places.values():
         query = [(name, str(value)) for name, value in place.items()]
-        changed = deployment.change(f"/api/v1/{action}", body | place, query)["shards"]
-        if "partition" in place and not changed and not deployment.not_asked:
-            name = f"{place['topic']}/{place['partition']}"
-            raise ConfigError(f"{name} is not a shard of this deployment; postdate hold list prints all shards")
-        for shard in changed:
+        for shard in deployment.change(f"/api/v1/{action}", body | place, query)["shards"]:
             text = f"{shard['topic']}/{shard['partition']}  held: {_words(shard)}"
             click.echo(json.dumps(shard) if output == "json" else text)
         warn_about_unqueried_shards(deployment)
@@ -137,12 +137,24 @@ def _change(deployment: Deployment, action: str, body: dict[str, Any], shards: t
         raise TransientError(f"{counted(unreached, 'shard')} not reached, and unchanged; repeat the command")
 
 
+def _raise_if_absent(deployment: Deployment, places: Mapping[str, dict[str, Any]]) -> None:
+    """Raises ConfigError if one of `places` is no shard, and no topic of a shard. If a process does not answer, its
+    shards are unknown, and the function checks nothing."""
+    shards = deployment.overview()["shards"]
+    if deployment.not_asked:
+        return
+    for name, place in places.items():
+        if not any(place.items() <= shard.items() for shard in shards):
+            raise ConfigError(f"{name} is not a shard of this deployment; postdate hold list prints all shards")
+
+
 def _place(text: str) -> dict[str, Any]:
-    """Returns the request topic and the partition of `TOPIC/PARTITION` or `TOPIC`. Raises ConfigError."""
+    """Returns the request topic and, if it is named, the partition of `TOPIC/PARTITION` or `TOPIC`. Raises
+    ConfigError."""
     topic, slash, index = text.partition("/")
     if slash and not (index.isascii() and index.isdigit()):
         raise ConfigError(f"{text}: give TOPIC or TOPIC/PARTITION")
-    return {"topic": topic, "partition": int(index)} if slash else {"topic": topic} if topic else {}
+    return {"topic": topic, "partition": int(index)} if slash else {"topic": topic}
 
 
 def _words(shard: dict[str, Any]) -> str:
