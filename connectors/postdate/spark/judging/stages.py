@@ -22,7 +22,7 @@ from postdate.spark.judging.judge import is_in_range
 from postdate.spark.judging.origin_rows import Context, JudgingParameters, judged_origins, related_origins
 from postdate.spark.judging.summary import Plain
 from postdate.spark.records.deliveries import record_rows, with_origins_of_occurrences, without_garbled
-from postdate.spark.records.fates import fate_rows
+from postdate.spark.records.fates import exceptional_fate_rows, fate_rows
 from postdate.spark.records.recurrences import RECURRING
 from postdate.spark.records.requests import digested_columns, digested_requests
 from postdate.spark.rules.schedules.occurrences import Events, Zones
@@ -310,9 +310,10 @@ def read_context(history: History, naming: DataFrame | None, rows: DataFrame, wa
     fates, answers = inputs.fates, inputs.answers
     no_id, control = F.lit(None).cast("binary").alias("id"), F.coalesce("fate.control_offset", "fate.bulk_offset")
     candidates = inputs.requests if naming is None else naming
+    named_fates = exceptional_fate_rows(history.log, None)
     links = (
         candidates.select(*ORIGIN, "id", F.array_compact(F.array("acts_on")).alias("links")),
-        fates.where(control.isNotNull()).select(*ORIGIN, no_id, F.array(control).alias("links")),
+        named_fates.where(control.isNotNull()).select(*ORIGIN, no_id, F.array(control).alias("links")),
         answers.where("of is not null").select(*ORIGIN, no_id, F.array("of").alias("links")),
     )
     named = rows.select(*PARTITION, F.explode("links").alias("offset"))

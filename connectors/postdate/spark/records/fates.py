@@ -1,27 +1,27 @@
 """Converts records of dispatch logs to rows: the log itself, the breaks of its chain, and one row for each fate.
 
-Nearly every record has the usual form: its fates come last, and all of them are `delivered`. A regular expression
-detects this form and extracts the fates, and only the rest of the record is parsed as JSON, at a third of the cost. In
-other records, the fates are parsed as `array<array<string>>`, and each value is cast; with a schema of structs, Spark
-would silently turn a wrong fate, or malformed JSON, into nulls. If a record does not have the format, `parses` is
-false.
+In nearly every record the fates come last and are spelled as Postdate spells them. A regular expression detects this
+form and extracts the fates, and only the rest of the record is parsed as JSON, at a third of the cost. Of these fates,
+only those with more than the single name `delivered` are checked value by value. In all other records, the fates are
+parsed as `array<array<string>>`, and each value is cast; with a schema of structs, Spark would silently turn a wrong
+fate, or malformed JSON, into nulls. If a record does not have the format, `parses` is false.
 
-A fate is a text: `offset,due_ms` in a record of the usual form, otherwise `offset,name,due_ms`. The name is a plain
-word such as `delivered` or `applied`, or has one of these forms, in which `survivor` is the offset of the surviving
-request:
+A fate is a text: `offset,due_ms` of a delivered message, otherwise the values of its array in the record. After
+`offset,due_ms` these are a single name such as `"dead"` or `"applied"`, or a name and more values, of which `survivor`
+is the offset of the surviving request:
 
-    moved/new_due_ms/control_offset
-    paused/timestamp/control_offset, resumed/timestamp/control_offset, triggered/timestamp/control_offset
-                                                     of a schedule
-    delivered/chosen_ms, dead/chosen_ms              of a message with a window
-    cancelled/control_offset                         by a bulk control
-    swept/count, applied/count                       of a bulk control
-    kept/survivor, dropped/survivor, replaced/survivor, replaced/survivor/start_ms
-    occurred/number/nominal_ms/next_ms               of a schedule; a row of `occurrence_fates`
-    skipped/first/last/reason/next_ms                of a schedule; a row of `occurrence_fates`
-    extra/control/number/nominal_ms/next_ms          of a schedule; a row of `occurrence_fates`
-    extra-dead/control/number/nominal_ms/next_ms     of a schedule; a row of `occurrence_fates`
-    backfilled/timestamp/control/first_ms/end_ms     of a schedule
+    "moved",new_due_ms,control_offset
+    "paused",timestamp,control_offset and the same for "resumed" and "triggered"
+                                                       of a schedule
+    "delivered",chosen_ms and "dead",chosen_ms         of a message with a window
+    "cancelled",control_offset                         by a bulk control
+    "swept",count and "applied",count                  of a bulk control
+    "kept",survivor and "dropped",survivor and "replaced",survivor and "replaced",survivor,start_ms
+    "occurred",number,nominal_ms,next_ms               of a schedule; a row of `occurrence_fates`
+    "skipped",first,last,"reason",next_ms              of a schedule; a row of `occurrence_fates`
+    "extra",control,number,nominal_ms,next_ms          of a schedule; a row of `occurrence_fates`
+    "extra-dead",control,number,nominal_ms,next_ms     of a schedule; a row of `occurrence_fates`
+    "backfilled",timestamp,control,first_ms,end_ms     of a schedule
 
 A named policy is a row of texts: first request, name, text.
 """
@@ -54,8 +54,8 @@ _SKIPS = ("missed", "paused", "gap", "grace", "dead")
 _CHOSEN = ("delivered", "dead")
 _COUNTED = ("swept", "applied")
 _SURVIVED = ("replaced", "kept", "dropped")
-# The bounds of a backfill, each with its index in the parts of the name `backfilled/…`.
-_FILLED = ((3, "from"), (4, "until"))
+# The bounds of a backfill, each with the index of its value in the fate.
+_FILLED = ((5, "from"), (6, "until"))
 _BY_EARLIER = ("kept", "dropped")
 _KINDS = ("fates", "owner", "beat")
 _VERSIONS = (1, 2, 3)
@@ -69,12 +69,15 @@ _JSON = (
 )
 _POLICIES = "array<array<string>>"
 
-# The texts before and after the fates if they are the last field, the text between two `delivered` fates, and a pattern
-# for a `delivered` fate after another. A quote after a comma is not escaped, and the single brace after the fates ends
-# the record. So a match is neither inside a text nor inside a nested field.
+# The texts before and after the fates if they are the last field, the text between two fates, the end of the usual one,
+# and a pattern for a fate after another: its group leaves out a single `"delivered"`. A quote after a comma is not
+# escaped, and the single brace after the fates ends the record. So a match is neither inside a text nor inside a nested
+# field. With a greedy quantifier for the values, Java would recurse for each of them.
 _BEGIN, _END, _BETWEEN, _DELIVERED = ',"fates":[[', "]]}", "],[", ',"delivered"'
 _NATURAL = "(?:0|[1-9][0-9]{0,17}+)"
-_PLAIN = rf"\],\[({_NATURAL},{_NATURAL}){_DELIVERED}"
+_VALUE = rf'(?:,{_NATURAL}|,"[a-z]++")'
+_SINGLE, _NAMED = f"(?={_DELIVERED}(?!,))", f',"[a-z-]++"{_VALUE}*+'
+_FATE = rf"\],\[({_NATURAL},{_NATURAL}(?:{_SINGLE}|{_NAMED}))(?:{_DELIVERED})?+"
 
 
 def log_rows(records: DataFrame, fixed_ends: DataFrame) -> DataFrame:
@@ -95,7 +98,7 @@ def log_rows(records: DataFrame, fixed_ends: DataFrame) -> DataFrame:
 def _log_steps() -> list[list[Column]]:
     """Returns the columns of each step before the join with `fixed_ends`. Spark computes the columns of a step once for
     the next step."""
-    value, head, body, delivered = (F.col(name) for name in ("value", "head", "body", "delivered"))
+    value, head, body, texts, others = map(F.col, ("value", "head", "body", "texts", "others"))
     carried = [F.col(name) for name in ("log_topic", "partition", "log_offset", "at_ms", "is_broker_time", "value")]
     read = [
         F.col("topic").alias("log_topic"),
@@ -111,32 +114,41 @@ def _log_steps() -> list[list[Column]]:
     inner = F.substring(value, before + 1, behind - before - len(_END)).cast("string")
     ends_so = F.endswith(value, F.lit(_END.encode()))
     first = F.concat(F.lit(_BETWEEN), F.when(ends_so, inner))
-    found = F.octet_length(F.array_join(delivered, "")) + F.size(delivered) * len(_BETWEEN + _DELIVERED)
+    # The lengths differ if the body contains any other text than fates.
+    single = F.size(texts) - F.size(others)
+    found = F.octet_length(F.array_join(texts, "")) + F.size(texts) * len(_BETWEEN) + single * len(_DELIVERED)
+    is_spelled = F.col("is_spelled")
     without_fates = F.concat(head, F.lit(_BEGIN[:-1] + _END[1:]))
-    is_plain = F.col("all_delivered")
-    one = F.concat(
-        F.lit(_MARKED[0]), F.when(is_plain, without_fates).otherwise(value.cast("string")), F.lit(_MARKED[1])
-    )
+    one = F.when(is_spelled, without_fates).otherwise(value.cast("string"))
     return [
         read,
         [*carried, head, first.alias("body")],
-        [*carried, head, body, F.regexp_extract_all(body, F.lit(_PLAIN), F.lit(1)).alias("delivered")],
-        # The lengths differ if the body contains any other text.
-        [*carried, head, delivered, F.coalesce(found == F.octet_length(body), F.lit(False)).alias("all_delivered")],
-        [*carried[:-1], delivered, is_plain, F.from_json(one, _JSON).alias("records")],
+        [*carried, head, body, F.regexp_extract_all(body, F.lit(_FATE), F.lit(1)).alias("texts")],
+        [*carried, head, body, texts, F.filter(texts, _has_name).alias("others")],
+        [*carried, head, texts, others, F.coalesce(found == F.octet_length(body), F.lit(False)).alias("is_spelled")],
+        [
+            *(*carried[:-1], texts, is_spelled, F.transform(others, _values).alias("others")),
+            F.from_json(F.concat(F.lit(_MARKED[0]), one, F.lit(_MARKED[1])), _JSON).alias("records"),
+        ],
+        [
+            *(*carried[:-1], texts, is_spelled, F.col("records")),
+            F.when(is_spelled, others).otherwise(F.get("records", 0).fates).alias("fates"),
+        ],
     ]
 
 
 @memoized
 def _log_columns() -> list[Column]:
-    record, is_plain = F.get("records", 0), F.col("all_delivered")
-    fates = F.when(record.kind == "fates", record.fates).otherwise(
-        F.coalesce(record.fates, F.array().cast("array<array<string>>"))
+    record, is_spelled = F.get("records", 0), F.col("is_spelled")
+    fates = F.when(record.kind == "fates", F.col("fates")).otherwise(
+        F.coalesce(F.col("fates"), F.array().cast("array<array<string>>"))
     )
     has_version = (~F.exists(fates, _is_of_version_2) | (record.v >= _VERSION_2)) & (
         ~F.exists(fates, _recurs) | (record.v == _VERSION_3)
     )
-    holds_fates = ((record.kind == "fates") == (F.size(fates) > 0)) & F.forall(fates, _is_fate) & has_version
+    holds_fates = (
+        ((record.kind == "fates") == (is_spelled | (F.size(fates) > 0))) & F.forall(fates, _is_fate) & has_version
+    )
     rows = F.from_json(record.policies, _POLICIES)
     policies = F.coalesce(rows, F.array().cast(_POLICIES))
     is_of_policies = (record.v > 1) & F.size(rows).between(1, POLICY_ROWS_MAX) & F.forall(rows, _is_policy)
@@ -146,7 +158,7 @@ def _log_columns() -> list[Column]:
         & _is_whole(record)
         & (record.policies.isNull() | F.coalesce(is_of_policies, F.lit(False)))
         & (record.ids.isNull() | (record.v > 1))
-        & F.when(is_plain, record.kind == "fates").otherwise(holds_fates)
+        & holds_fates
     )
     return [
         *map(F.col, ("topic", "partition", "log_topic", "log_offset", "at_ms", "is_broker_time", "log_is_whole")),
@@ -159,8 +171,8 @@ def _log_columns() -> list[Column]:
         (F.col("log_offset") >= F.col("log_end")).alias("late"),
         policies.alias("policies"),
         F.when(record.kind == "owner", record.tz).alias("zone_version"),
-        is_plain,
-        F.when(is_plain, F.col("delivered")).otherwise(F.transform(fates, _fate_text)).alias("fates"),
+        (is_spelled & (F.size(fates) == 0)).alias("all_delivered"),
+        F.when(is_spelled, F.col("texts")).otherwise(F.transform(fates, _fate_text)).alias("fates"),
         F.coalesce(parses, F.lit(False)).alias("parses"),
     ]
 
@@ -173,15 +185,13 @@ def fate_rows(log: DataFrame) -> DataFrame:
 
 
 def exceptional_fate_rows(log: DataFrame, since_ms: int | None) -> DataFrame:
-    """Returns one row for each fate, those of occurrences included, in the exceptional records that parse.
+    """Returns one row for each exceptional fate, those of occurrences included, in the records that parse.
 
-    A record is exceptional if it does not have the usual form, is late, or was appended at `since_ms` or later; None is
-    no such time.
+    A fate is exceptional if it has more than the single name `delivered`, is late, or was appended at `since_ms` or
+    later; None is no such time.
     """
-    is_wanted = ~F.col("all_delivered") | F.col("late")
-    if since_ms is not None:
-        is_wanted |= F.col("at_ms") >= since_ms
-    return _all_fate_rows(log.where(is_wanted))
+    is_wanted = F.col("late") if since_ms is None else F.col("late") | (F.col("at_ms") >= since_ms)
+    return _all_fate_rows(log.where(~F.col("all_delivered") | is_wanted), is_wanted | _has_name(F.col("fate")))
 
 
 def occurrence_fates(log: DataFrame) -> DataFrame:
@@ -189,35 +199,40 @@ def occurrence_fates(log: DataFrame) -> DataFrame:
     struct `fate` as OCCURRENCE_FATE. A skip of several occurrences is one fate."""
     occurrence_log = log.where(F.col("parses") & has_occurrences())
     exploded = occurrence_log.select("*", F.posexplode("fates").alias("place", "text"))
-    middle = F.split(_middle(F.col("text")), "/")
-    named = exploded.select(*_PLACED, F.substring_index("text", ",", 1).alias("offset"), middle.alias("middle"))
-    name, is_skip = F.get("middle", 0), F.get("middle", 0) == "skipped"
+    split = exploded.select(*_PLACED, _values(F.col("text")).alias("values"))
+    name, is_skip = F.get("values", 2), F.get("values", 2) == "skipped"
     is_extra = one_of(name, _EXTRAS)
 
     def number(place: int) -> Column:
-        return F.get("middle", place).try_cast("bigint")
+        return F.get("values", place).try_cast("bigint")
 
     fate = F.struct(
-        F.when(is_extra, number(2)).otherwise(number(1)).alias("number"),
-        F.when(is_extra, number(2)).otherwise(F.greatest(number(1), F.when(is_skip, number(2)))).alias("last"),
-        F.when(is_skip, F.get("middle", 3)).when(name == _EXTRAS[1], F.lit("dead")).alias("reason"),
-        F.when(is_skip, F.lit(0)).when(is_extra, number(3)).otherwise(number(2)).cast("bigint").alias("nominal_ms"),
-        F.when(is_skip | is_extra, number(4)).otherwise(number(3)).alias("next_ms"),
+        F.when(is_extra, number(4)).otherwise(number(3)).alias("number"),
+        F.when(is_extra, number(4)).otherwise(F.greatest(number(3), F.when(is_skip, number(4)))).alias("last"),
+        F.when(is_skip, F.get("values", 5)).when(name == _EXTRAS[1], F.lit("dead")).alias("reason"),
+        F.when(is_skip, F.lit(0)).when(is_extra, number(5)).otherwise(number(4)).cast("bigint").alias("nominal_ms"),
+        F.when(is_skip | is_extra, number(6)).otherwise(number(5)).alias("next_ms"),
         *("log_offset", "place", "at_ms", "late"),
-        F.when(is_extra, number(1)).otherwise(-1).cast("bigint").alias("control"),
+        F.when(is_extra, number(3)).otherwise(-1).cast("bigint").alias("control"),
     )
-    occurrences = named.where(one_of(name, _OCCURRENCES))
-    return occurrences.select("topic", "partition", F.col("offset").cast("bigint").alias("offset"), fate.alias("fate"))
+    occurrences = split.where(one_of(name, _OCCURRENCES))
+    return occurrences.select("topic", "partition", number(0).alias("offset"), fate.alias("fate"))
 
 
 def has_occurrences() -> Column:
     """True if a row of the log has a fate of an occurrence or of an extra delivery."""
-    has_some = F.exists("fates", lambda text: text.rlike(f",(?:{'|'.join(_OCCURRENCES)})/"))
+    has_some = F.exists("fates", lambda text: text.rlike(f'"(?:{"|".join(_OCCURRENCES)})"'))
     return ~F.col("all_delivered") & has_some
 
 
-def _all_fate_rows(log: DataFrame) -> DataFrame:
+def _has_name(fate: Column) -> Column:
+    return F.contains(fate, F.lit('"'))
+
+
+def _all_fate_rows(log: DataFrame, is_wanted: Column | None = None) -> DataFrame:
     exploded = log.where("parses").select("*", F.posexplode("fates").alias("place", "fate"))
+    if is_wanted is not None:
+        exploded = exploded.where(is_wanted)
     for columns in _fate_steps():
         exploded = exploded.select(*columns)
     return exploded
@@ -226,21 +241,21 @@ def _all_fate_rows(log: DataFrame) -> DataFrame:
 @memoized
 def _fate_steps() -> list[list[Column]]:
     """Returns the columns of each of two steps: the first splits the texts of fates, the second builds `fate`."""
-    text, middle = F.col("fate"), F.col("middle")
+    text, values = F.col("fate"), F.col("values")
     carried = ("topic", "partition", "log_topic", "log_offset", "place", "at_ms", "next_request", "late", "takeover")
     named = [
         *map(F.col, carried),
         F.substring_index(text, ",", 1).try_cast("bigint").alias("offset"),
-        F.substring_index(text, ",", -1).try_cast("bigint").alias("first_due_ms"),
-        F.when(~F.col("all_delivered"), F.split(_middle(text), "/")).alias("middle"),
+        F.substring_index(F.substring_index(text, ",", 2), ",", -1).try_cast("bigint").alias("first_due_ms"),
+        F.when(_has_name(text), _values(text)).alias("values"),
     ]
-    name, number, third = F.get(middle, 0), F.get(middle, 1).try_cast("bigint"), F.get(middle, 2).try_cast("bigint")
+    name, number, third = F.get(values, 2), F.get(values, 3).try_cast("bigint"), F.get(values, 4).try_cast("bigint")
     is_moved, is_survived = one_of(name, ("moved", *OF_CONTROLS)), one_of(name, _SURVIVED)
     is_filled = name == "backfilled"
     fate = F.struct(
         F.col("log_offset"),
         F.col("place"),
-        F.coalesce(F.get(middle, 0), F.lit("delivered")).alias("fate_name"),
+        F.coalesce(name, F.lit("delivered")).alias("fate_name"),
         F.col("first_due_ms"),
         F.when(is_moved, number).alias("new_due_ms"),
         F.when(is_moved, third).when(is_survived, number).alias("control_offset"),
@@ -253,7 +268,7 @@ def _fate_steps() -> list[list[Column]]:
         F.when(one_of(name, _COUNTED), number).alias("count"),
         F.when(is_survived, third).alias("series_ms"),
         *(
-            F.when(is_filled, F.get(middle, place).try_cast("bigint")).alias(f"filled_{bound}_ms")
+            F.when(is_filled, F.get(values, place).try_cast("bigint")).alias(f"filled_{bound}_ms")
             for place, bound in _FILLED
         ),
         F.when(one_of(name, ("swept", *OF_CONTROLS)), F.col("takeover")).alias("takeover"),
@@ -298,15 +313,16 @@ def _problem() -> Column:
     )
 
 
-def _middle(fate: Column) -> Column:
-    """Returns the name of a fate: the text between offset and due time."""
-    return F.substring_index(F.substring_index(fate, ",", 2), ",", -1)
+def _values(fate: Column) -> Column:
+    """Returns the values of a fate from its text, all as texts."""
+    return F.split(F.replace(fate, F.lit('"'), F.lit("")), ",")
 
 
 def _fate_text(values: Column) -> Column:
-    """Returns the text of a fate from its JSON values."""
-    name = F.array_join(F.slice(values, 3, F.greatest(F.size(values) - 2, F.lit(0))), "/")
-    return F.concat_ws(",", F.get(values, 0), name, F.get(values, 1))
+    """Returns the text of a fate from its JSON values, without quotes around a later name."""
+    name, more = F.get(values, 2), F.slice(values, 4, F.greatest(F.size(values) - 3, F.lit(0)))
+    quoted = F.when((name != "delivered") | (F.size(values) > 3), F.concat(F.lit('"'), name, F.lit('"')))
+    return F.concat_ws(",", F.slice(values, 1, 2), quoted, more)
 
 
 def _is_whole(record: Column) -> Column:
