@@ -12,8 +12,8 @@ from postdate.wire.reasons import Reason
 
 
 class RequestInvalid(ValueError):
-    """The request would end as a dead letter. `.reason` is the reason of the dead letter, `.detail` a message for the
-    user."""
+    """An argument is invalid, or Postdate would refuse the request. `.reason` is the reason that its dead letter would
+    have, `.detail` a message for the user."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(f"{reason.value}: {detail}")

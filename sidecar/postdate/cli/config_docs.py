@@ -106,8 +106,9 @@ def as_json_tree(config: Config, *, with_bounds: bool = False) -> dict[str, Any]
 
 
 def as_toml(loaded: Loaded, *, with_bounds: bool = False) -> str:
-    """Returns the effective configuration as TOML, with the source of each setting. All settings of a request topic
-    have the source in the first line of their table. `with_bounds`: the bounds follow as comments."""
+    """Returns the effective configuration as TOML, with the source of each setting. The first line of a request topic's
+    table has the source that names the topic; its settings may be from the file or defaults. `with_bounds`: the bounds
+    follow as comments."""
     lines = [*_toml_lines(loaded), *(_bound_lines() if with_bounds else ())]
     return "\n".join(lines) + "\n"
 

@@ -24,7 +24,7 @@ from postdate.spark.judging.schedule_figures import COUNTS, ScheduleFigures, Sch
 from postdate.spark.judging.summary import Sample, Summary
 from postdate.spark.output.charts import Bar, Line, bar_chart, line_chart
 from postdate.spark.output.load import LoadHistogram, LoadStep
-from postdate.spark.output.page import page, spelled_length, table
+from postdate.spark.output.page import duration_label, page, table
 from postdate.spark.report.output import ReportOutcome
 from postdate.spark.report.page import report_page
 from postdate.spark.rules.verdicts import VERDICTS
@@ -246,4 +246,4 @@ def test_text_of_a_topic_is_not_markup() -> None:
     assert "&lt;b&gt;" in table(("<b>",), [("<b>",)])
     assert "<b>" not in table(("<b>",), [("<b>",)])
     assert "&lt;" in page("<", "<", [])
-    assert [spelled_length(ms) for ms in (5, 1_500, 90_000, 7_200_000)] == ["5 ms", "1.5 s", "1.5 min", "2.0 h"]
+    assert [duration_label(ms) for ms in (5, 1_500, 90_000, 7_200_000)] == ["5 ms", "1.5 s", "1.5 min", "2.0 h"]

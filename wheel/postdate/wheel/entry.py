@@ -92,7 +92,8 @@ class Next(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A pending request with all the data of its transaction: dispatch reads nothing else.
+    """A pending request with all the data of its records, so that dispatch does not read the request topic. For a
+    control, dispatch also reads the entry on which the control acts.
 
     `due` is the time at which the message leaves, even if the due time of its key is 0: the present due time, or the
     time chosen within `window`. An absent number is -1, an absent id b"". `own_key` is a 1-tuple with the request's own
@@ -100,8 +101,9 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     (`pack_stripped`, `stripped_of`). They stay encoded, since a delivery does not need them. `reason` and `detail`
     describe a dead letter. The `reason` of a control is the name of its action.
 
-    Controls and requests are named by their offsets. `acts_on` is the request on which a control acts. For a replaced,
-    kept or dropped request, it is the survivor; for a cancelled request, it is the control. `new_due` is the new time
+    Controls and requests are named by their offsets. `acts_on` is the request on which a control acts. For a cancelled
+    request, it is the control; for a replaced request, the request that replaces it; for a kept or dropped request, the
+    earlier request with the same id. `new_due` is the new time
     that a control sets; for a control of a schedule, it is the time that the fate of the control contains. `moved_by`
     is the last control that moved the request. `series_ms` is the start of the series of a debounced message; a
     replaced message has it only if its survivor continues the series. `next` is set only for a schedule; then `due` is
@@ -134,7 +136,8 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def first_key_due(self) -> int:
-        """The due time of the first key of the entry, which needs no row in `places`."""
+        """The due time in the key under which the entry was first put. While the entry has this key, it needs no row in
+        the column family `places`."""
         return self.first_due if self.window is None else self.window.first
 
     @property

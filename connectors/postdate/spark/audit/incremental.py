@@ -101,7 +101,7 @@ def _judged(steps: AuditSteps, store: StateStore, read: Reading, began_s: float)
             opened = write_findings(store, advanced, malformed, unreadable, read.snapshot_ms)
         picture = audit_picture(store.origins().where(F.col("run") == advanced.state.run)) if options.html else None
     beside = {"chain": advanced.chain.broken, "unreadable": summary.counts["unreadable"]}
-    grown = _grown(read, advanced, {**beside, "false-verdict": read.verdict_records.malformed}, opened)
+    grown = _next_state(read, advanced, {**beside, "false-verdict": read.verdict_records.malformed}, opened)
     _expire(store, read, options)
     outcome = replace(
         outcome_of(read, options, summary, began_s),
@@ -139,7 +139,7 @@ def _needs_look(origins: DataFrame, overdue_before_ms: int) -> bool:
 
 
 def outcome_of(read: Reading, options: AuditOptions, summary: Summary, began_s: float) -> AuditOutcome:
-    """Returns the fields of the outcome that audits with and without a state have in common."""
+    """Returns an outcome with only the fields that audits with and without a state have in common."""
     return AuditOutcome(
         *(options.requests, read.snapshot_ms, None, None, summary, read.spans, read.verdict_records),
         notes=notes_of(read.causes, read.effects),
@@ -171,11 +171,11 @@ def _expire(store: StateStore, read: Reading, options: AuditOptions) -> None:
         store.expire((day - timedelta(days=options.keep_days)).isoformat(), starts)
 
 
-def _grown(read: Reading, advanced: Advance, beside: Mapping[str, int], opened: int) -> AuditState:
+def _next_state(read: Reading, advanced: Advance, beside: Mapping[str, int], opened: int) -> AuditState:
     """Returns the state from which the next run continues.
 
-    `beside` is the number of violations without a row, by verdict. `opened` is the number of violations that this run
-    has added to their table.
+    `beside` has the numbers of violations without a row in the table `origins`, by verdict. `opened` is the number of
+    rows that this run has added to the table `violations`.
     """
     ranges = {
         state_path(part): span

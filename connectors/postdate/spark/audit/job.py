@@ -78,7 +78,8 @@ def run(
 
 
 def run_audit(options: AuditOptions) -> int:
-    """Audits, writes the outcome to standard output and everything else to standard error, and returns the exit code.
+    """Audits, writes the page and the metrics to their files, the outcome to standard output and messages to standard
+    error, and returns the exit code.
 
     With `options.state`, the run is committed after the outcome has been written. If the program ends before the
     commit, the next audit reports the same findings again. After Ctrl-C or SIGTERM, the exit code is 1.

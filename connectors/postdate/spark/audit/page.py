@@ -20,12 +20,12 @@ from postdate.spark.judging.schedule_figures import PROBLEMS, SchedulesSummary
 from postdate.spark.output.charts import Bar, Line, bar_chart, line_chart
 from postdate.spark.output.lateness import spelled_figure
 from postdate.spark.output.page import (
+    duration_label,
     figures,
     page,
     paragraph,
     section,
     spelled_instant,
-    spelled_length,
     table,
 )
 from postdate.spark.rules.verdicts import INFORMATION, VIOLATIONS
@@ -41,7 +41,7 @@ def audit_page(outcome: AuditOutcome, picture: AuditPicture) -> str:
     headline = [(f"{summary.rows:,}", "requests judged"), (f"{summary.violations:,}", "violations")]
     headline += [(f"{100 * share:.2f} %", "verified")] if share is not None else []
     headline += [
-        (spelled_length(value), f"late, {spelled_figure(name)}") for name, value in summary.lateness_ms.items()
+        (duration_label(value), f"late, {spelled_figure(name)}") for name, value in summary.lateness_ms.items()
     ]
     return page(
         f"Audit of {', '.join(outcome.requests)}",
@@ -76,9 +76,9 @@ def _histogram(picture: AuditPicture) -> str:
     bars = []
     for number, count in enumerate(picture.lateness):
         first, end = LATENESS_EDGES_MS[number], edges[number + 1]
-        until = f"to {spelled_length(end)}" if end is not None else "and more"
-        title = f"{spelled_length(first)} {until}: {count:,} messages, {100 * count / total:.2f} %"
-        bars.append(Bar(spelled_length(first), count, title))
+        until = f"to {duration_label(end)}" if end is not None else "and more"
+        title = f"{duration_label(first)} {until}: {count:,} messages, {100 * count / total:.2f} %"
+        bars.append(Bar(duration_label(first), count, title))
     while bars and not bars[-1].value:
         bars.pop()
     return bar_chart(bars, "how many messages were late by how much")
@@ -104,7 +104,7 @@ def _over_time(picture: AuditPicture) -> list[str]:
     ]
     pending = [Line("pending", [step.pending for step in picture.moments])]
     return [
-        paragraph(f"Steps of {spelled_length(picture.step_ms)}, UTC.", "faint"),
+        paragraph(f"Steps of {duration_label(picture.step_ms)}, UTC.", "faint"),
         line_chart(places, flows, "messages delivered and requests accepted over time"),
         line_chart(places, pending, "messages pending over time"),
     ]
@@ -122,7 +122,7 @@ def _schedules(schedules: SchedulesSummary) -> list[str]:
                 spelled_instant(schedule.next_ms) if schedule.next_ms else "",
             ),
             *(schedule.occurrences["verified"], sum(schedule.occurrences[name] for name in PROBLEMS)),
-            spelled_length(schedule.lateness_ms["max"]) if schedule.lateness_ms else "",
+            duration_label(schedule.lateness_ms["max"]) if schedule.lateness_ms else "",
         )
         for schedule in schedules.each
     ]

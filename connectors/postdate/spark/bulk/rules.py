@@ -44,10 +44,10 @@ class BulkContext:
 
 @dataclass(frozen=True)
 class RowRule:
-    """One rule: a row violates it if the condition `holds`, and then gets the reason and the detail, a sentence."""
+    """One rule: a row that violates it gets the reason and the detail, a sentence."""
 
     reason: Reason
-    holds: Column
+    is_violated: Column
     detail: Column
 
 
@@ -83,7 +83,9 @@ def checked_rows(parsed: DataFrame, targets: DataFrame, repeated: DataFrame | No
     problems = F.array_compact(
         F.array(
             *(
-                F.when(rule.holds, F.struct(F.lit(rule.reason.value).alias("reason"), rule.detail.alias("detail")))
+                F.when(
+                    rule.is_violated, F.struct(F.lit(rule.reason.value).alias("reason"), rule.detail.alias("detail"))
+                )
                 for rule in _rules(context)
             )
         )

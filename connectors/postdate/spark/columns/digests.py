@@ -44,7 +44,7 @@ def headers_digest(headers: Column) -> Column:
     return F.unhex(F.sha2(spelled.cast("binary"), 256))
 
 
-def present(headers: Column) -> Column:
+def headers_or_empty(headers: Column) -> Column:
     """Returns the headers; an empty array if Spark returns null for no headers."""
     return F.coalesce(headers, F.array().cast(EMPTY_HEADERS))
 

@@ -149,8 +149,8 @@ class _Retained:
     """The records that each partition keeps during a job: the start offset, and the first record at or after it.
 
     `expired_ms` is the time before which retention may have deleted records, according to the settings of the topic. It
-    is -1 if retention deletes no records, and NEVER_MS if it deletes them by size. The dictionary is empty if the
-    settings were not queried; a partition without records may then have lost any of them.
+    is -1 if retention deletes no records, and NEVER_MS if it deletes them by size. `expired_ms` is empty if the
+    settings were not queried; it is then unknown which records an empty partition has lost.
     """
 
     starts: dict[TopicPartition, int]

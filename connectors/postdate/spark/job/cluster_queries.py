@@ -1,7 +1,7 @@
 """Queries of the cluster that Spark's Kafka source does not offer: end offsets, partitions, settings.
 
-The queries run in the driver's JVM. They use the admin client of Kafka's Java library, which the connector contains. So
-queries and reads reach the same cluster with the same credentials. One thread at a time.
+The queries run in the driver's JVM. They use the admin client of Kafka's Java library, on which the connector depends.
+So queries and reads reach the same cluster with the same credentials. A `Cluster` is for one thread at a time.
 """
 
 from __future__ import annotations

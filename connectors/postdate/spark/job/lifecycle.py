@@ -1,7 +1,7 @@
 """The start and end of every job: Spark session, progress reporter, error messages, exit code.
 
-A job gets a session and a reporter, writes its result to standard output and returns its exit code. All other output
-goes to standard error. One job at a time in a process; a signal ends the job if it runs in the main thread.
+A job gets a session and a reporter, writes its result to standard output and returns its exit code. Messages for the
+user go to standard error. A process runs one job at a time. SIGINT or SIGTERM ends a job that runs in the main thread.
 """
 
 from __future__ import annotations

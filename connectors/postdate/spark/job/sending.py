@@ -28,10 +28,10 @@ _ROW_BITS: Final = 33  # `monotonically_increasing_id` counts the rows of a part
 
 
 def send(records: DataFrame, properties: Mapping[str, str], record_bytes_max: int) -> None:
-    """Sends all records with `acks=all`; `properties` are those of a Java client.
+    """Sends all records with `acks=all`; `properties` are settings of Kafka's Java producer.
 
-    `record_bytes_max` is the limit of the topic. Does not catch Spark's errors; after an error, an unknown part of the
-    records has been sent.
+    `record_bytes_max` is the topic's `max.message.bytes`. Does not catch Spark's errors; after an error, an unknown
+    part of the records has been sent.
     """
     settings = {**_PRODUCER, "max.request.size": str(record_bytes_max), **properties}
     writer = records.select(*_SINK).write.format("kafka")

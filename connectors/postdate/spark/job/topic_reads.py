@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from postdate.spark.columns.digests import has, present
+from postdate.spark.columns.digests import has, headers_or_empty
 from postdate.spark.job.bounds import Range
 from postdate.spark.job.cluster_queries import TopicPartition
 from postdate.spark.limits import FETCHING, FETCHING_FEW, TASK_RECORDS_MIN, TASKS_PER_CORE
@@ -75,7 +75,7 @@ def broker_times(
     spans = list(ranges)
     if not spans:
         return {}
-    headers = present(F.col("headers"))
+    headers = headers_or_empty(F.col("headers"))
     is_own = has(headers, names.ORIGIN) & (has(headers, names.DUE) | has(headers, names.DEAD_REASON))
     records = read_records(spark, spans, {**FETCHING_FEW, **properties}, committed=False)
     stamped = records.where((F.col("timestampType") == 1) | is_own)

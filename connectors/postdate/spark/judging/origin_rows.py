@@ -443,5 +443,5 @@ def _id_key() -> Column:
 
 
 def _key(kind: str, value: Column) -> Column:
-    """Returns a hash of a value by which an origin is found; different values collide only by chance."""
+    """Returns a hash of `kind` and `value`, by which origins are found; different pairs collide only by chance."""
     return F.xxhash64(F.lit(kind), value)

@@ -90,7 +90,7 @@ def spelled_instant(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def spelled_length(length_ms: float) -> str:
+def duration_label(length_ms: float) -> str:
     """Returns the rounded text of a duration: 250 ms, 1.5 s, 3.0 min, 2.0 h."""
     for size_ms, unit in ((3_600_000, "h"), (60_000, "min"), (1_000, "s")):
         if length_ms >= size_ms:

@@ -12,10 +12,10 @@ from postdate.spark.columns.digests import (
     digest,
     has,
     headers_digest,
+    headers_or_empty,
     joined_names,
     last_value,
     message_headers,
-    present,
 )
 from postdate.spark.columns.expressions import memoized, natural, where_computed
 from postdate.spark.records.refusals import unfounded_refusal
@@ -75,7 +75,7 @@ def _message_steps(requests: Sequence[str]) -> list[list[Column]]:
     headers, places = F.col("headers"), ("origin_topic", "origin_partition", "origin_offset")
     kept = {"topic": "target", "partition": "place", "offset": "record_offset", "key": "key", "value": "value"}
     carried = list(kept.values())
-    read = [*(F.col(name).alias(other) for name, other in kept.items()), present(headers).alias("headers")]
+    read = [*(F.col(name).alias(other) for name, other in kept.items()), headers_or_empty(headers).alias("headers")]
     split = [
         *map(F.col, (*carried, "headers")),
         message_headers(headers).alias("data"),
@@ -202,7 +202,7 @@ def _problem(what: str) -> Column:
 
 def _dead_letters(records: DataFrame) -> DataFrame:
     dead_letters = records.select(
-        "topic", "partition", "offset", "key", "value", present(F.col("headers")).alias("headers")
+        "topic", "partition", "offset", "key", "value", headers_or_empty(F.col("headers")).alias("headers")
     )
     return dead_letters.withColumn("origin", _dead_letter_origin())
 

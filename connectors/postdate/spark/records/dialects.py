@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from postdate.spark.columns.digests import EMPTY_HEADERS, present
+from postdate.spark.columns.digests import EMPTY_HEADERS, headers_or_empty
 from postdate.spark.records.recurrences import BACKFILL, RECURRING, recurrence_of
 from postdate.spark.records.returns import RETRY
 from postdate.spark.records.selections import SELECTED, read_selection
@@ -91,7 +91,7 @@ def read_by_the_parser(records: DataFrame, levels_ms: Sequence[int], dialects: D
     """Returns one row for each record: its parsed request, in the columns of `understood_rows`."""
     rules_for = _Rules(tuple(levels_ms), dialects)
     read = F.udf(rules_for.reader(), _READ, useArrow=False)  # Arrow would pass types that `read_request` does not take
-    headers = present(F.col("headers"))
+    headers = headers_or_empty(F.col("headers"))
     request_ms = F.unix_millis("timestamp")
     parsed = records.select(
         *("topic", "partition", "offset", "value"),

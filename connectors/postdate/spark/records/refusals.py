@@ -1,10 +1,11 @@
 """Checks refusals: a request must justify the reason of its dead letter.
 
-The checks cover the reasons that follow from the headers alone: `missing-target`, `missing-time`, `conflicting-time`,
-`bad-time`, `bad-window`, `bad-if-pending`, `bad-if-ended`, `bad-latest`, `bad-selection`, `bad-spread`, `bad-id`,
-`unknown-header`, `duplicate-header`, `bad-retry` and `attempts-exhausted`. The checks read the headers of the dead
-letter, which must equal those of the request. Times and returns come from the audit's interpretation of the request.
-All functions create columns over a dead letter or its request.
+The checks cover the reasons that follow from the headers, the timestamp and the partition of the request, and from the
+named retry policies: `missing-target`, `missing-time`, `conflicting-time`, `bad-time`, `bad-window`, `bad-if-pending`,
+`bad-if-ended`, `bad-latest`, `bad-selection`, `bad-spread`, `bad-id`, `unknown-header`, `duplicate-header`, `bad-retry`
+and `attempts-exhausted`. The checks read the headers of the dead letter without those that Postdate has appended; these
+must equal those of the request. Times and returns come from the audit's interpretation of the request. All functions
+create columns over a dead letter or its request.
 """
 
 from __future__ import annotations

@@ -38,11 +38,11 @@ from postdate.spark.columns.digests import (
     first_value,
     has,
     headers_digest,
+    headers_or_empty,
     is_postdate_header,
     joined_names,
     last_value,
     message_headers,
-    present,
 )
 from postdate.spark.columns.expressions import memoized, natural
 from postdate.spark.columns.murmur2 import positive_murmur2
@@ -105,7 +105,7 @@ def understood_rows(
 def _is_in_own_headers() -> Column:
     """True if a record uses no dialect: it has a value and at least one header, and all headers are Postdate's. A
     return uses no dialect either, and may have any headers."""
-    headers = present(F.col("headers"))
+    headers = headers_or_empty(F.col("headers"))
     is_plain = (F.size(headers) > 0) & F.forall(headers, is_postdate_header) & F.col("value").isNotNull()
     return is_plain | has(headers, names.RETRY)
 
@@ -156,7 +156,7 @@ def _is_origin(text: Column, topic: Column, partition: Column, offset: Column) -
 @memoized
 def _split_columns() -> list[Column]:
     """Returns the columns of the first step: the record, and `data`, the headers of the message without Postdate's."""
-    headers = present(F.col("headers"))
+    headers = headers_or_empty(F.col("headers"))
     return [
         *map(F.col, ("topic", "partition", "offset", "key", "value")),
         F.unix_millis("timestamp").alias("request_ms"),

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from postdate.spark.limits import ROWS_SHOWN
 from postdate.spark.output.lateness import FIGURES, spelled_figure
 from postdate.spark.output.load import NO_LOAD, LoadHistogram, load_lines
-from postdate.spark.output.page import spelled_instant, spelled_length
+from postdate.spark.output.page import duration_label, spelled_instant
 from postdate.spark.output.result import write_result
 from postdate.spark.output.text_table import aligned_lines
 
@@ -105,6 +105,6 @@ def _lines(outcome: ReportOutcome) -> list[str]:
         lines.append(f"the page is {outcome.html}")
     worst = max((group["max"] for group in outcome.lateness if group["by"] == "all"), default=None)
     lines.append(
-        "nothing was delivered" if worst is None else f"the latest message was late by {spelled_length(worst)}"
+        "nothing was delivered" if worst is None else f"the latest message was late by {duration_label(worst)}"
     )
     return lines

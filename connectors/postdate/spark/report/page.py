@@ -7,12 +7,12 @@ from postdate.spark.output.charts import Bar, Line, bar_chart, line_chart
 from postdate.spark.output.lateness import FIGURES, spelled_figure
 from postdate.spark.output.load import widened
 from postdate.spark.output.page import (
+    duration_label,
     figures,
     page,
     paragraph,
     section,
     spelled_instant,
-    spelled_length,
     table,
 )
 from postdate.spark.report.output import (
@@ -30,7 +30,7 @@ def report_page(outcome: ReportOutcome) -> str:
     shown = [(f"{outcome.ahead:,}", "messages ahead"), (f"{outcome.overdue:,}", "overdue")]
     shown += [(f"{outcome.stored:,}", "on the store topic")] if outcome.stored else []
     shown += [(f"{every['messages']:,}", "delivered")] if every else []
-    shown += [(spelled_length(every[name]), f"late, {spelled_figure(name)}") for name in FIGURES] if every else []
+    shown += [(duration_label(every[name]), f"late, {spelled_figure(name)}") for name in FIGURES] if every else []
     return page(
         f"Load and lateness of {', '.join(outcome.requests)}",
         f"as of {spelled_instant(outcome.now_ms)} UTC",
@@ -66,7 +66,7 @@ def _ahead(outcome: ReportOutcome) -> list[str]:
         for step in drawn.steps
     ]
     busiest = outcome.load.busiest
-    caption = f"Steps of {spelled_length(drawn.step_ms)}, UTC; what is overdue stands at the time of this report."
+    caption = f"Steps of {duration_label(drawn.step_ms)}, UTC; what is overdue stands at the time of this report."
     if busiest is not None:
         caption += f" Busiest second: {busiest.rows:,} messages at {spelled_instant(busiest.start_ms)}."
     return [paragraph(caption, "faint"), bar_chart(bars, "messages ahead by due time")]

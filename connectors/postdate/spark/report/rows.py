@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN
-from postdate.spark.columns.digests import last_value, present
+from postdate.spark.columns.digests import headers_or_empty, last_value
 from postdate.spark.columns.expressions import byte_length, natural
 from postdate.spark.columns.times import draw_ms
 from postdate.spark.output.lateness import PERCENTILES
@@ -62,7 +62,7 @@ def stored_rows(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame
 
     `requests_of` gives the request topic of each store topic.
     """
-    headers = present(F.col("headers"))
+    headers = headers_or_empty(F.col("headers"))
     own = F.create_map(*(F.lit(name) for pair in requests_of.items() for name in pair))
     due, moved = (natural(last_value(headers, name).cast("string")) for name in (DUE, MOVED))
     meaning = last_value(headers, STORED).cast("string")

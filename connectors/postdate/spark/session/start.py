@@ -197,8 +197,8 @@ def spark_session(
     """Provides a session that can read Kafka, and with `with_delta` also Delta tables. Stops it at the end if this
     function has created it. `is_brief` as in `java_settings`.
 
-    Raises CannotRun if Spark does not start, ConnectorMissing if it has no Kafka connector or, with `with_delta`, no
-    Delta Lake, and JobUsageError if the jobs do not support this Spark.
+    Raises CannotRun if a new JVM does not start (under `spark-submit`, PySpark's own error), ConnectorMissing if it has
+    no Kafka connector or, with `with_delta`, no Delta Lake, and JobUsageError if the jobs do not support this Spark.
     """
     require_version(pyspark.__version__)
     if (master or "").startswith("sc:") or "spark.remote" in conf or "SPARK_REMOTE" in os.environ:

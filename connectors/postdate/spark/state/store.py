@@ -129,8 +129,8 @@ class StateStore:
     def newest(self) -> AuditState:
         """Returns the state of the last committed run, or an empty state before the first run.
 
-        Raises JobUsageError if the path holds a state of an earlier version of Postdate. The newest commit of `runs`
-        carries the state as its note. Cost: no job if the newest commit belongs to a run, otherwise two
+        Raises JobUsageError if the path holds a state of Postdate before 0.2. A commit that adds a run to the table
+        `runs` carries the state as its note. Cost: no job if the newest commit is such a commit, otherwise at most two
         queries.
         """
         version, note = self._tables.newest(RUNS)

@@ -171,8 +171,8 @@ class Expression:
         return days
 
     def explain(self) -> str:
-        """Returns the expression in English words. A step that divides 60 becomes an interval, such as every 10
-        seconds."""
+        """Returns the expression in English words. If the field of seconds or minutes is `*/N` and N divides 60, the
+        text names an interval, such as every 10 seconds."""
         text = self._cron.explain()
         for field, unit, pattern in zip(self.fields, ("seconds", "minutes"), _NTH, strict=False):
             match = _ONLY_STEP.fullmatch(field)

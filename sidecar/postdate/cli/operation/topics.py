@@ -50,8 +50,9 @@ def create(
 ) -> None:
     """Create each request topic and the four topics beside it, with the settings that the protocol requires.
 
-    Prints the name of each new topic. With --allow-existing the command can be repeated: it keeps the settings of
-    existing topics, adds missing partitions to the four topics, and prints each violated rule (exit code 4).
+    Prints the name of each new topic, and each violated rule; the exit code is 4 if a violation prevents the start of a
+    sidecar. With --allow-existing the command can be repeated: it keeps the settings of existing topics, and adds
+    missing partitions to the four topics.
     """
     from postdate.sidecar.cluster.connection import admin_of, kafka_of
 
@@ -168,7 +169,8 @@ def _print_violation(violation: rules.Violation) -> None:
 
 
 def _report_consumers(group_id: str, admin: Admin, bootstrap_servers: str, output: str) -> None:
-    """Reports the isolation level of a share group; `"isolation": null` if Kafka does not show it."""
+    """Prints the isolation level of a share group, or that it was not checked (`"isolation": null` in JSON), since the
+    brokers do not report it."""
     isolation = admin.share_isolation(group_id)
     found = None if isolation is None else rules.isolation_violation(group_id, isolation, bootstrap_servers)
     if output == "json":

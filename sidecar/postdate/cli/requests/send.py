@@ -45,7 +45,8 @@ STDIN = "-"
 
 
 def message_options(command: Command) -> Command:
-    """Adds --requests, and the options of a message except its target, time and id."""
+    """Adds the options that messages and schedules share: --requests, the partition of the target, the key, the value
+    and the headers."""
     for option in (
         click.option(
             "--target-partition",

@@ -37,7 +37,8 @@ class Leaf:
 
     @property
     def section(self) -> str:
-        """The path of the table that holds it; empty for the top."""
+        """The path of the table that contains the option; empty for an option at the top level of the file, or of a
+        request topic."""
         return self.path.rpartition(".")[0]
 
     @property

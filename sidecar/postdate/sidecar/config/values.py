@@ -62,8 +62,8 @@ def property_text(name: str, raw: object) -> str:
 
 
 def convert(leaf: Leaf, raw: object) -> Any:
-    """Returns the value of option `leaf` for `raw`, within its bounds. Raises ValueError, naming the accepted
-    values."""
+    """Converts `raw` to the type of option `leaf`. Raises ValueError if it has a wrong form or lies outside the bounds;
+    the text names the accepted values."""
     if leaf.choices:
         if raw not in leaf.choices:
             raise ValueError(f"takes one of {', '.join(leaf.choices)}")

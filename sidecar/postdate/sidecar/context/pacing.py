@@ -68,8 +68,9 @@ class TransactionBudget:
     def reserve(self, now_ms: float, took_ms: float = 0.0, *, is_trial: bool = False) -> float:
         """Returns the earliest steady time in ms at which a transaction after this one may begin.
 
-        `took_ms`: the duration of this transaction if it was small; 0 for a large one, which the window ignores. A
-        trial of an isolated target takes a slot, but its duration shows nothing about other transactions.
+        `took_ms`: for a small transaction, the time until all its records were acknowledged, without the commit. It is
+        0 for a large transaction, or if pauses are switched off; the window ignores these. A trial of an isolated
+        target takes a slot, but its duration shows nothing about other transactions.
         """
         with self._lock:
             if took_ms > 0 and not is_trial:

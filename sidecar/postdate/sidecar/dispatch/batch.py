@@ -39,7 +39,7 @@ from postdate.sidecar.index.recurrences import (
     grace_end_ms,
     is_over,
     leaves_ms,
-    single_headers,
+    single_delivery_headers,
     undeliverable,
 )
 from postdate.sidecar.transaction.store_records import StoreRecords
@@ -317,7 +317,9 @@ class BatchBuilder:
         decided = decide_due(entry, offset, origin, batch.now_ms, batch.until_ms, surplus_max)
         first = decided.fates[0]
         if not isinstance(decision, Decision) and not isinstance(first, Skipped):
-            self._undelivered.write_dead_letter(batch, entry, offset, decision, single_headers(entry, first.nominal_ms))
+            self._undelivered.write_dead_letter(
+                batch, entry, offset, decision, single_delivery_headers(entry, first.nominal_ms)
+            )
             return self._continue_schedule(batch, overlay, row, entry, undeliverable(entry, first), bulk)
         if bulk is not None:
             decided = _until_selected(decided, entry, offset, bulk)

@@ -298,8 +298,9 @@ def undeliverable(entry: Entry, fate: Occurred | ExtraFate) -> Decided:
     return Decided([dead], after_fates(entry.next, dead))
 
 
-def single_headers(entry: Entry, nominal_ms: int) -> Headers:
-    """Returns the headers of a request for one delivery of a schedule, for its dead letter."""
+def single_delivery_headers(entry: Entry, nominal_ms: int) -> Headers:
+    """Returns the headers for the dead letter of one delivery of a schedule: those of a request for this delivery
+    alone."""
     sent = sent_headers(entry.headers, stripped_of(entry))
     kept = [(name, value) for name, value in sent if name not in _NOT_IN_DEAD_LETTER]
     return [*kept, (AT, b"%d" % nominal_ms)]

@@ -170,8 +170,8 @@ def _newest(rules: RequestRules) -> RequestRules:
 
 
 def skip_markers(ctx: ShardContext, index: TimerIndex) -> int:
-    """Moves R past offsets without requests, such as transaction markers. Returns R. Otherwise requests would seem to
-    be lost once retention deletes these offsets.
+    """Moves R past offsets without requests, such as transaction markers, if no request follows them. Returns R. If R
+    stayed before them, requests would seem to be lost once retention deletes these offsets.
 
     Reads the request topic from R on: R must never depend on the position of a consumer that may since have been moved.
     """

@@ -45,7 +45,8 @@ class Quota:
         self._size_bytes = totals.entries_bytes + totals.parked_bytes
 
     def refusal(self, record: Record) -> RequestRefused | None:
-        """Counts a request and returns None, or returns the reason for refusing it."""
+        """Returns the refusal if the request exceeds a limit. Otherwise counts the request and returns None; does not
+        count requests below the offset of `resume`."""
         if record.offset < self._from_offset:
             return None
         size_bytes = len(record.key or b"") + len(record.value or b"")

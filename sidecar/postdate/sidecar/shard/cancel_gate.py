@@ -34,8 +34,9 @@ class CancelGate:
         self.read_ms = max(self.read_ms, timestamp_ms)
 
     def try_open(self, offset: int) -> bool:
-        """Opens the gate if every request that existed at the takeover lies below `offset`. Returns True if the gate
-        was opened, now or since the last `close`. The mode may still override this in `before_ms`."""
+        """Opens the gate if `offset` has reached the end, for `read_committed`, of the request topic at the takeover.
+        Returns True if the gate was opened, now or since the last `close`. The mode may still override this in
+        `before_ms`."""
         self._open = self._open or offset >= self._end
         return self._open
 

@@ -54,10 +54,10 @@ class Confirmation:
         self._findings.clear()
 
     def confirm(self, halt: Halted, reason: HaltReason | None, loss: Loss | None) -> None:
-        """Returns once the halt is confirmed. `reason`, `loss`: the reason and the loss of the shard's last halt, in
-        this or another process.
+        """Returns if the halt is confirmed; never waits. `reason`, `loss`: the reason and the loss of the shard's last
+        halt, in this or another process.
 
-        Raises Retriable while the finding is unconfirmed: the shard takes over again later.
+        Raises Retriable if the finding is not confirmed yet: the next takeover checks it again.
         """
         end = _end(halt.loss)
         if halt.reason in EVIDENT or (halt.reason is reason and end >= _end(loss)):

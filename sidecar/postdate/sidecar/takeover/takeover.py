@@ -375,10 +375,12 @@ def claim_ownership(
     clock.
 
     `requests_end`: the result of `end_of_requests` after the fence. `owned_seq`: the seq of the last owner record of
-    this process. If that record is still the last one of the log, the broker's time is known, and there is no new
-    policy and no accepted loss, then no new record is written: the new fence has ended all older transactions, and if
-    commits are slow, a record for each takeover would leave no time for other work. The first transaction verifies the
-    bound of the recovery. Raises as `ShardOwnership.run`.
+    this process.
+
+    Writes no record if that record is still the last one of the log, the broker's time is known, no policy is new and
+    no loss was accepted. The old record then stays valid, since the new fence has ended all older transactions; and a
+    shard with slow commits has time for other work. The first transaction verifies the bound of the recovery. Raises as
+    `ShardOwnership.run`.
     """
     index = recovered.index
     accepted = recovered.acceptance.accepted

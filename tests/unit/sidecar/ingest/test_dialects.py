@@ -14,7 +14,7 @@ import pytest
 
 from postdate.kafka.interface import Record
 from postdate.sidecar.index.overlay import IndexOverlay
-from postdate.sidecar.index.recurrences import decide_due, single_headers
+from postdate.sidecar.index.recurrences import decide_due, single_delivery_headers
 from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.wheel.entry import Entry, Kind, Next, decode_entry, stripped_of
 from postdate.wheel.index import TimerIndex
@@ -104,7 +104,7 @@ def test_a_recurring_schedule_is_held_like_a_schedule_of_postdate(index: TimerIn
     assert decide_due(entry, 0, b"requests/0/0", BASE_MS + 1_000, BASE_MS + 1_000, 0).following == Next(
         2, BASE_MS + 2_000
     )
-    single = single_headers(entry, BASE_MS + 1_000)
+    single = single_delivery_headers(entry, BASE_MS + 1_000)
     request = parse_request(RULES, 0, BASE_MS, b"k", single)
     assert (request.due_ms, request.target, request.headers) == (BASE_MS + 1_000, "orders", [("a", b"1")])
 

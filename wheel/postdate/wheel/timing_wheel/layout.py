@@ -106,7 +106,8 @@ def write_stamp(buffer: bytearray | memoryview, stamp: Stamp) -> None:
 
 
 def read_stamp(buffer: bytes | memoryview) -> Stamp | None:
-    """Returns the copy with a right crc and the larger generation, or None if neither copy has a right crc."""
+    """Returns the valid copy of the stamp with the larger generation, or None. A copy is valid if its crc is right and
+    its generation is not 0."""
     best: Stamp | None = None
     for offset in STAMP_OFFSETS:
         data = bytes(buffer[offset : offset + _STAMP.size])

@@ -220,8 +220,9 @@ class Rings:
     # ---- time
 
     def advance(self, now_ms: int) -> bool:
-        """Moves the window to the present tick, but not beyond `cursor`. First moves `cursor` past all earlier hours
-        that were not loaded completely. Returns True if the window moved."""
+        """Moves the window to the present tick, but not beyond `cursor`. Before that, if hours before the present one
+        were not loaded completely, counts their entries as overdue and moves `cursor` to the start of the present hour.
+        Returns True if the window moved."""
         geometry = self.geometry
         target = now_ms // geometry.tick_ms
         if target <= self.window:

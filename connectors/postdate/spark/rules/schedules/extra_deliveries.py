@@ -67,7 +67,7 @@ class ExtraDeliveries:
         )
         kind = DeliveryKind(is_extra=True, from_ms=trigger.at_ms, cause=cause)
         judge = NumberedDeliveries(trigger.as_request(self._request), position, kind, self._audited, Findings())
-        judge.decide_all(events)
+        judge.judge_all(events)
         judge.leave_unexplained()
         if end is not None and end.name == "completed" and was_known and judge.may_have_lost_next():
             if "unsettled" not in dict(self._known.reasons):  # otherwise an earlier run has counted it

@@ -148,8 +148,8 @@ class NumberedDeliveries:
             return False
         return end.first_due_ms not in (0, self._first_ms())
 
-    def decide_all(self, events: Iterable[Event]) -> None:
-        """Judges all events in the order of their numbers."""
+    def judge_all(self, events: Iterable[Event]) -> None:
+        """Judges all `events`, those with one number together. Requires that they are sorted by number."""
         for number, some in groupby(events, key=_number):
             self.decide(number, [*some])
 
@@ -388,9 +388,10 @@ class NumberedDeliveries:
         return request.missed == "none" and late_ms > _NONE_LATE_MS
 
     def _judge_next(self, fate: Fate, nominal_ms: int) -> None:
-        """Compares the next nominal time that a fate publishes with the time that follows from its own, `nominal_ms`.
+        """Compares the next nominal time in a fate with the one that the schedule has after `nominal_ms`, the nominal
+        time of the fate.
 
-        If `nominal_ms` is 0, the time of the fate is unknown, and any nominal time may follow.
+        If `nominal_ms` is 0, that time is unknown or does not exist, and any nominal time may follow.
         """
         has_end = nominal_ms > 0 and self._kind.cause != "lost"
         if not self._can_decide(fate.log_offset) or not (fate.next_ms or has_end):

@@ -97,7 +97,8 @@ class Events:
 
     @classmethod
     def of(cls, log: DataFrame, messages: DataFrame, zones: Zones) -> Self:
-        """Returns the occurrences in `log`, rows of `log_rows`, and in `messages`, rows of `delivered_messages`."""
+        """Returns the fates and records of occurrences. `log` has rows of `log_rows`, `messages` rows of
+        `delivered_messages`."""
         return cls(occurrence_fates(log), occurrence_records(messages), zones)
 
     def origins(self) -> DataFrame:
@@ -329,7 +330,7 @@ def _judged(
             [Switch(*switch) for switch in switches],
             [Trigger(*trigger) for trigger in triggers],
         ),
-        *_lost(row["lost_controls"] or ()),
+        *_split_lost_controls(row["lost_controls"] or ()),
     )
     request, bounds = _request_of(origin, row, times), _bounds(row, before_ms)
     return judge_schedule(request, known, events, facts, versions, bounds)
@@ -341,8 +342,9 @@ def _was_accepted_before(row: Row, end: End) -> bool:
     return bool(was_stored or (row["fates_lost_before_ms"] or -1) > row["request_ms"])
 
 
-def _lost(controls: Iterable[Row]) -> tuple[list[int], list[Switch]]:
-    """Returns the lost controls of a schedule: the offsets of triggers and backfills, and the pauses and resumes."""
+def _split_lost_controls(controls: Iterable[Row]) -> tuple[list[int], list[Switch]]:
+    """Splits the controls of a schedule whose fates may be lost: returns the offsets of triggers and backfills, and the
+    pauses and resumes."""
     extending, switches = [], []
     for offset, action, at_ms in controls:
         if action in EXTENDS:

@@ -205,7 +205,7 @@ class DeadOccurrences:
 
 
 class _Ranges:
-    """The set of all times in these ranges, ends included. Cost: a sort, and a binary search for each query."""
+    """A set of times, given as ranges that include both ends. Cost: a sort, and a binary search for each query."""
 
     def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
         self._firsts: list[int] = []

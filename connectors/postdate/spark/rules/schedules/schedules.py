@@ -71,7 +71,7 @@ def judge_schedule(
     triggers = {trigger.control: trigger for trigger in sorted(facts.triggers, reverse=True)}
     for control, some in groupby(merge(sorted(kept, key=_order), events, key=_order), key=_control):
         if control < 0:
-            occurrences.decide_all(some)
+            occurrences.judge_all(some)
         else:
             extras.judge(control, triggers.pop(control, None), some)
     for control, trigger in triggers.items():

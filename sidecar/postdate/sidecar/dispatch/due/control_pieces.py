@@ -25,8 +25,8 @@ def first_piece(offsets: Sequence[int], acts_on: Sequence[int], entries_max: int
     """Returns the indices of the entries that leave first, ascending: whole groups with at most `entries_max` entries
     together, but at least one group. Practically O(entries).
 
-    `offsets`: the offsets of the entries under key 0, ascending. `acts_on`: for each entry the offset of the request
-    that it acts on; -1 if there is none.
+    `offsets`: the offsets of the entries under key 0, ascending. `acts_on`: the field of each entry; for a control the
+    request on which it acts, for a cancelled or replaced request the request that ends it, -1 if there is none.
     """
     index_of = {offset: index for index, offset in enumerate(offsets)}
     last = list(range(len(offsets)))  # a later entry of the group, or itself; the last one identifies the group

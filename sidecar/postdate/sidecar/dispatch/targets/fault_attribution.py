@@ -114,9 +114,9 @@ class Finding(Enum):
 
 @dataclass(slots=True)
 class FinishedTransaction:
-    """One finished transaction. `size`: for a trial of a target, the messages for it; otherwise the number of fates.
-    `counts`: the messages for each topic; empty for a common transaction without outcomes. `due_ms`: the due times of a
-    trial's entries, by offset."""
+    """One finished transaction. `size`: for a trial of a user's target, the messages for it; otherwise the number of
+    fates. `counts`: the messages for each topic; empty if the transaction is no trial and got no delivery reports.
+    `due_ms`: the due times of a trial's entries, by offset."""
 
     trial: Isolated | None
     size: int

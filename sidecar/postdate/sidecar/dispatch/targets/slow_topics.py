@@ -144,8 +144,8 @@ class SlowShare:
             self._records, self._weight = self._records / self._weight, 1.0
 
     def without(self, topic: str) -> float:
-        """Returns the share of slow records among the records of all other topics, from SLOW_SHARE_MIN to
-        SLOW_SHARE_MAX. O(slow topics)."""
+        """Returns the share of slow records if the slow records of `topic` are left out, from SLOW_SHARE_MIN to
+        SLOW_SHARE_MAX. The fast records of `topic` still count. O(slow topics)."""
         own, slow = self._slow.get(topic, 0.0), sum(self._slow.values())
         prior = _PRIOR * self._weight
         share = (slow - own + prior * SLOW_SHARE_MIN) / (self._records - own + prior)
@@ -217,7 +217,7 @@ class SlowTopics:
         alone, self._alone = self._alone, None
         weight = self._weight_alone(alone, outcomes, now - took_ms, late_ms) if alone is not None else 0.0
         compares = len(outcomes) > 1 or bool(self._own_topics & outcomes.keys()) or weight > 0
-        slow_ms_min = self._slow_ms_min(first_wait_ms, now, compares=compares)
+        slow_ms_min = self._note_first_wait(first_wait_ms, now, compares=compares)
         slow = {
             topic: [wait for wait in outcome.waits_ms if wait >= slow_ms_min] for topic, outcome in outcomes.items()
         }
@@ -245,10 +245,12 @@ class SlowTopics:
             self._alone = SoleTargetTransaction(slowest, outcome.acknowledged, slow[slowest], now)
         return findings
 
-    def _slow_ms_min(self, first_wait_ms: float, now: float, *, compares: bool) -> float:
-        """Returns the minimum time of a slow record: at least SLOW_RECORD_MS, and twice the time that transactions
-        usually wait for their first acknowledgement. That usual time is the shortest first wait of recent transactions;
-        only those count that show more than one topic, or whose first wait was short."""
+    def _note_first_wait(self, first_wait_ms: float, now: float, *, compares: bool) -> float:
+        """Notes the time that a transaction waited for its first acknowledgement, and returns the time from which a
+        record is slow: the larger of SLOW_RECORD_MS and twice the shortest of these waits in recent transactions.
+
+        A wait counts if it is below SLOW_RECORD_MS, or if the transaction `compares` topics.
+        """
         if compares or first_wait_ms < SLOW_RECORD_MS:  # a single slow topic must not raise the usual wait
             if now - self._compared_at >= PROBATION_MS:
                 self._usual_wait_ms = RecentMinimum()  # the usual wait may have changed
@@ -264,8 +266,8 @@ class SlowTopics:
         *,
         is_first_late: bool,
     ) -> None:
-        """Ends the suspicion against each topic that had records in a transaction, if none of them was slow. Keeps the
-        suspicion against a topic that answered first and late."""
+        """Ends the suspicion against each topic that had records in a transaction, none of which was slow. Keeps it if
+        the first acknowledgement of the transaction was for this topic and late: this wait may have any cause."""
         for topic in list(self._suspected):
             outcome = outcomes.get(topic)
             is_unknown = outcome is None or (outcome.is_first and is_first_late)

@@ -1,10 +1,10 @@
 """Queries all processes of a deployment concurrently, and merges their answers.
 
-Each process answers for the shards that it holds. Requests to an address from the group are signed with the user's
-token. The token itself is not sent to it, since only the group vouches for the address. Requests to several processes
-have `scope=process`, so that no process forwards them. If a process found through the group does not answer, or its
-answer cannot be merged, this is no error as long as another process answers: `not_asked` lists the shards of the silent
-process, and shards without a process.
+Each process answers for the shards that it holds. A process publishes its address as a member of the group. Any member
+can do so, so requests to such an address are signed with the user's token, and the token is not sent. Requests to
+several processes have `scope=process`, so that no process forwards them. If a process found through the group does not
+answer, or its answer cannot be merged, this is no error as long as another process answers: `not_asked` lists the
+shards of the silent process, and shards without a process.
 
 Thread rule: a `Deployment` belongs to one thread; it queries the processes on at most PEERS_AT_ONCE_MAX other threads.
 """

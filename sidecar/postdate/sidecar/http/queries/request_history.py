@@ -244,7 +244,8 @@ def _merged_extra(event: dict[str, Any], extras: dict[tuple[str, str], dict[str,
 
 
 def _events(part: Partition, record: Record, offset: int) -> Iterator[dict[str, Any]]:
-    """Yields the fates of a request in one record of the dispatch log; none for a record of another program."""
+    """Yields the fates of a request in one record of the dispatch log. Yields none if the record cannot be decoded: it
+    is foreign, damaged or from a newer Postdate."""
     try:
         decoded = decode_record(record.value)
     except FormatError:
