@@ -8,7 +8,6 @@ group's offsets. `postdate shard resume` has another purpose: it makes a halted 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -124,11 +123,17 @@ def _change(deployment: Deployment, action: str, body: dict[str, Any], names: tu
     named one does not exist, and TransientError if the change of a shard was not confirmed."""
     places = {name: _place(name) for name in names} or {"": {}}
     if names:
-        _raise_if_absent(deployment, places)
+        shards = deployment.overview()["shards"] + deployment.not_asked
+        for name, place in places.items():
+            if not any(place.items() <= shard.items() for shard in shards):
+                raise _absent(name)
     unreached = 0
-    for place in places.values():
-        query = [(name, str(value)) for name, value in place.items()]
-        for shard in deployment.change(f"/api/v1/{action}", body | place, query)["shards"]:
+    for name, place in places.items():
+        query = [(key, str(value)) for key, value in place.items()]
+        changed = deployment.change(f"/api/v1/{action}", body | place, query)["shards"]
+        if name and not changed and not deployment.not_asked:
+            raise _absent(name)  # the shard has moved since to a process that was not named
+        for shard in changed:
             text = f"{shard['topic']}/{shard['partition']}  held: {_words(shard)}"
             click.echo(json.dumps(shard) if output == "json" else text)
         warn_about_unqueried_shards(deployment)
@@ -137,15 +142,8 @@ def _change(deployment: Deployment, action: str, body: dict[str, Any], names: tu
         raise TransientError(f"{counted(unreached, 'shard')} not reached, and unchanged; repeat the command")
 
 
-def _raise_if_absent(deployment: Deployment, places: Mapping[str, dict[str, Any]]) -> None:
-    """Raises ConfigError if one of `places` is no shard, and no topic of a shard. If a process does not answer, its
-    shards are unknown, and the function checks nothing."""
-    shards = deployment.overview()["shards"]
-    if deployment.not_asked:
-        return
-    for name, place in places.items():
-        if not any(place.items() <= shard.items() for shard in shards):
-            raise ConfigError(f"{name} is not a shard of this deployment; postdate hold list prints all shards")
+def _absent(name: str) -> ConfigError:
+    return ConfigError(f"these processes have no shard of {name}; postdate hold list prints all shards")
 
 
 def _place(text: str) -> dict[str, Any]:
