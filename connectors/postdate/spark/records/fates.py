@@ -6,9 +6,9 @@ only those with more than the single name `delivered` are checked value by value
 parsed as `array<array<string>>`, and each value is cast; with a schema of structs, Spark would silently turn a wrong
 fate, or malformed JSON, into nulls. If a record does not have the format, `parses` is false.
 
-A fate is a text: `offset,due_ms` of a delivered message, otherwise the values of its array in the record. After
-`offset,due_ms` these are a single name such as `"dead"` or `"applied"`, or a name and more values, of which `survivor`
-is the offset of the surviving request:
+A fate is a text: `offset,due_ms` if its only other value is the name `delivered`, otherwise the values of its array in
+the record. After `offset,due_ms` these are a single name such as `"dead"` or `"applied"`, or a name and more values, of
+which `survivor` is the offset of the surviving request:
 
     "moved",new_due_ms,control_offset
     "paused",timestamp,control_offset and the same for "resumed" and "triggered"
@@ -27,6 +27,8 @@ A named policy is a row of texts: first request, name, text.
 """
 
 from __future__ import annotations
+
+import secrets
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -60,14 +62,19 @@ _BY_EARLIER = ("kept", "dropped")
 _KINDS = ("fates", "owner", "beat")
 _VERSIONS = (1, 2, 3)
 _VERSION_2, _VERSION_3 = 2, 3
-# Encloses the record in an array with an end mark. Without the mark, Spark would ignore text after the record.
-_MARKED = ("[", ',{"v":0}]')
+# Encloses the record in an array with an end mark. Without the mark, Spark would ignore text after the record. No
+# record can contain the mark, since its number is random.
+_MARK = secrets.randbits(62)
+_MARKED = ("[", f',{{"v":{_MARK}}}]')
+_STRICT = {"allowSingleQuotes": "false"}
 _JSON = (
     "ARRAY<STRUCT<v BIGINT, seq BIGINT, takeover BIGINT, instance STRING, `group` STRING, at BIGINT,"
-    " next_request BIGINT, low_water BIGINT, kind STRING, fates ARRAY<ARRAY<STRING>>, policies STRING, ids STRING,"
-    " tz STRING>>"
+    " next_request BIGINT, low_water BIGINT, kind STRING, fates STRING, policies STRING, ids STRING, tz STRING>>"
 )
-_POLICIES = "array<array<string>>"
+_ROWS = "array<array<string>>"
+# Patterns of numbers in quotation marks, which Spark would cast like numbers. They apply to JSON as Spark writes it:
+# within a text, it writes a backslash before each quotation mark.
+_QUOTED_NUMBER, _QUOTED_FIRST = '"[0-9]', r'\[\["|\],\["'
 
 # The texts before and after the fates if they are the last field, the text between two fates, the end of the usual one,
 # and a pattern for a fate after another: its group leaves out a single `"delivered"`. A quote after a comma is not
@@ -128,11 +135,11 @@ def _log_steps() -> list[list[Column]]:
         [*carried, head, texts, others, F.coalesce(found == F.octet_length(body), F.lit(False)).alias("is_spelled")],
         [
             *(*carried[:-1], texts, is_spelled, F.transform(others, _values).alias("others")),
-            F.from_json(F.concat(F.lit(_MARKED[0]), one, F.lit(_MARKED[1])), _JSON).alias("records"),
+            F.from_json(F.concat(F.lit(_MARKED[0]), one, F.lit(_MARKED[1])), _JSON, _STRICT).alias("records"),
         ],
         [
             *(*carried[:-1], texts, is_spelled, F.col("records")),
-            F.when(is_spelled, others).otherwise(F.get("records", 0).fates).alias("fates"),
+            F.when(is_spelled, others).otherwise(F.from_json(F.get("records", 0).fates, _ROWS)).alias("fates"),
         ],
     ]
 
@@ -140,21 +147,20 @@ def _log_steps() -> list[list[Column]]:
 @memoized
 def _log_columns() -> list[Column]:
     record, is_spelled = F.get("records", 0), F.col("is_spelled")
-    fates = F.when(record.kind == "fates", F.col("fates")).otherwise(
-        F.coalesce(F.col("fates"), F.array().cast("array<array<string>>"))
-    )
+    fates = F.coalesce(F.col("fates"), F.array().cast(_ROWS))
+    is_of_rows = record.fates.isNull() | (F.col("fates").isNotNull() & ~record.fates.rlike(_QUOTED_NUMBER))
     has_version = (~F.exists(fates, _is_of_version_2) | (record.v >= _VERSION_2)) & (
         ~F.exists(fates, _recurs) | (record.v == _VERSION_3)
     )
-    holds_fates = (
-        ((record.kind == "fates") == (is_spelled | (F.size(fates) > 0))) & F.forall(fates, _is_fate) & has_version
-    )
-    rows = F.from_json(record.policies, _POLICIES)
-    policies = F.coalesce(rows, F.array().cast(_POLICIES))
+    names_fates = (record.kind == "fates") == (is_spelled | (F.size(fates) > 0))
+    holds_fates = names_fates & is_of_rows & F.forall(fates, _is_fate) & has_version
+    rows = F.from_json(record.policies, _ROWS)
+    policies = F.coalesce(rows, F.array().cast(_ROWS))
     is_of_policies = (record.v > 1) & F.size(rows).between(1, POLICY_ROWS_MAX) & F.forall(rows, _is_policy)
+    is_of_policies &= ~record.policies.rlike(_QUOTED_FIRST)
     parses = (
         (F.size("records") == 2)
-        & (F.get("records", 1).v == 0)
+        & (F.get("records", 1).v == _MARK)
         & _is_whole(record)
         & (record.policies.isNull() | F.coalesce(is_of_policies, F.lit(False)))
         & (record.ids.isNull() | (record.v > 1))
@@ -319,7 +325,8 @@ def _values(fate: Column) -> Column:
 
 
 def _fate_text(values: Column) -> Column:
-    """Returns the text of a fate from its JSON values, without quotes around a later name."""
+    """Returns the text of a fate from its JSON values. Only the first name is in quotation marks, which each reader of
+    the text removes."""
     name, more = F.get(values, 2), F.slice(values, 4, F.greatest(F.size(values) - 3, F.lit(0)))
     quoted = F.when((name != "delivered") | (F.size(values) > 3), F.concat(F.lit('"'), name, F.lit('"')))
     return F.concat_ws(",", F.slice(values, 1, 2), quoted, more)
