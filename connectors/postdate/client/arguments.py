@@ -43,7 +43,8 @@ def message_headers(headers: MessageHeaders | None) -> Headers:
     """Returns the headers of the message in their order, without those that Postdate adds to a delivered record.
 
     Raises TypeError if `headers` is neither a mapping nor pairs, or if a name or value has a wrong type. Raises
-    RequestInvalid if Postdate reserves a name, or if Kafka clients cannot transport a name. Cost: O(headers).
+    RequestInvalid if Postdate reserves a name, or if Kafka clients cannot transport a name; UnicodeEncodeError for a
+    lone surrogate. Cost: O(headers).
     """
     pairs = list(_pairs(headers))
     is_delivered = any(name == names.ORIGIN for name, _ in pairs)

@@ -48,7 +48,7 @@ def _selectors(
     due_from: datetime | None,
     due_until: datetime | None,
 ) -> Headers:
-    """Returns the headers that select messages. Raises RequestInvalid if no selector is given, or a time is naive."""
+    """Returns the headers that select messages. Raises RequestInvalid if no selector is given, or a time is invalid."""
     given = ((names.SELECT_TOPIC, target), (names.SELECT_ID, id_prefix), (names.SELECT_KEY, key))
     found: Headers = [(name, utf8(name, value)) for name, value in given if value is not None]
     times = ((names.SELECT_FROM, due_from), (names.SELECT_UNTIL, due_until))
@@ -206,7 +206,8 @@ class RequestTopic:
         `value`, `key`, `headers`: those of the consumed message. Pass all headers, since Postdate counts the attempts
         in them. `policy`: a text such as `base=1s, factor=2, max=1h, attempts=12, jitter=20%`, or the name of a policy
         of the request topic. `error`: the reason, for `postdate-error`. If the policy permits no further attempt, the
-        message becomes a dead letter. Raises RequestInvalid, TypeError, UnicodeEncodeError. Cost: O(headers).
+        message becomes a dead letter. The deployment needs the setting `format_version = 2`. Raises RequestInvalid,
+        TypeError, UnicodeEncodeError. Cost: O(headers).
         """
         own: Headers = [(names.TOPIC, utf8("target", target)), (names.RETRY, utf8("policy", policy))]
         if error is not None:
@@ -217,9 +218,10 @@ class RequestTopic:
         return self._checked(record_key, content, [*returned_headers(headers), *own], partition)
 
     def cancel(self, *, id: bytes | str | None = None, origin: bytes | str | None = None) -> RequestRecord:
-        """Returns the record that ends the pending message of this id, or of the request with this origin.
+        """Returns the record that ends the pending message or recurring schedule of this id, or of the request with
+        this origin.
 
-        Raises RequestInvalid, TypeError. The verdict shows whether the cancel was in time.
+        Raises RequestInvalid, TypeError, UnicodeEncodeError. The verdict shows whether the cancel was in time.
         """
         return self._control(b"cancel", id, origin, [])
 
@@ -227,8 +229,8 @@ class RequestTopic:
         """Returns the record that pauses the recurring schedule of this id, or of the request with this origin. Nominal
         times from the timestamp of this record until that of a `resume` record are skipped.
 
-        The deployment needs the setting `format_version = 3`. Raises RequestInvalid, TypeError. After the verdict,
-        `paused`, no skipped occurrence is delivered.
+        The deployment needs the setting `format_version = 3`. Raises RequestInvalid, TypeError, UnicodeEncodeError. The
+        verdict is `paused`; after it, none of the skipped occurrences is delivered.
         """
         return self._control(b"pause", id, origin, [])
 
@@ -241,8 +243,8 @@ class RequestTopic:
         """Returns the record that delivers the recurring schedule of this id, or of the request with this origin, once
         more, at the timestamp of this record. The extra delivery consumes no occurrence number.
 
-        The deployment needs the setting `format_version = 3`. Raises RequestInvalid, TypeError. The verdict,
-        `triggered`, promises one delivery, unless a cancel or a replacement ends the schedule first.
+        The deployment needs the setting `format_version = 3`. Raises RequestInvalid, TypeError, UnicodeEncodeError. The
+        verdict, `triggered`, promises one delivery, unless a cancel or a replacement ends the schedule first.
         """
         return self._control(b"trigger", id, origin, [])
 
@@ -253,8 +255,8 @@ class RequestTopic:
         more for each of its past nominal times from `start` to `end`, both included.
 
         The extra deliveries consume no occurrence numbers. The deployment needs the setting `format_version = 3`.
-        Raises RequestInvalid, TypeError. The verdict, `backfilled`, promises one delivery for each of these times,
-        unless a cancel or a replacement ends the schedule first.
+        Raises RequestInvalid, TypeError, UnicodeEncodeError. The verdict, `backfilled`, promises one delivery for each
+        of these times, unless a cancel or a replacement ends the schedule first.
         """
         own: Headers = [(names.START, b"%d" % epoch_ms(start)), (names.END, b"%d" % epoch_ms(end))]
         return self._control(b"backfill", id, origin, own)
@@ -327,7 +329,7 @@ class RequestTopic:
         """Returns the record that moves the pending message of this id, or of the request with this origin, to another
         time; the message itself stays. `delay` counts from the timestamp of this record, not of the first request.
 
-        Raises RequestInvalid, TypeError. The verdict shows whether the reschedule was in time.
+        Raises RequestInvalid, TypeError, UnicodeEncodeError. The verdict shows whether the reschedule was in time.
         """
         own: Headers = [time_header(at, delay, level)]
         if grace is not None:
@@ -338,7 +340,7 @@ class RequestTopic:
         """Returns the record that makes the pending message of this id, or of the request with this origin, due at the
         record's own timestamp: a reschedule with a delay of 0.
 
-        Raises RequestInvalid, TypeError. The verdicts are those of a reschedule.
+        Raises RequestInvalid, TypeError, UnicodeEncodeError. The verdicts are those of a reschedule.
         """
         return self._control(b"reschedule", id, origin, [(names.DELAY, b"0")])
 

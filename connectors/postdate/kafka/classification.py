@@ -1,8 +1,8 @@
 """Maps the errors of confluent_kafka to the tree of `errors`, by what the caller does next.
 
-A code of `FENCED_CODES` always means `Fenced`. For any other error, the flags are checked in this order: fatal, "the
-transaction must be aborted", retriable. If no flag is set, the code decides. Callable from any thread; only `result_of`
-waits.
+For `classify`, a code of `FENCED_CODES` always means `Fenced`. For any other error, it checks the flags in this order:
+fatal, "the transaction must be aborted", retriable. If no flag is set, the code decides. `classify_delivery` has other
+rules. Callable from any thread; only `result_of` waits.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ PASSING_CODES = frozenset(
     }
 )
 
-#: The cluster refuses a requested change.
+#: The cluster refuses a requested change, or the client library refuses a property or an argument.
 REFUSED_CODES = frozenset(
     {
         KafkaError.INVALID_CONFIG,

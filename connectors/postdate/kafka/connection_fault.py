@@ -35,8 +35,9 @@ _SPECIFIC: Final = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RES
 _DECISIVE: Final = (KafkaError._AUTHENTICATION, KafkaError._ALL_BROKERS_DOWN)
 """After one of these, later errors of the library do not change the result."""
 _REFUSALS: Final = (KafkaError._AUTHENTICATION, KafkaError._SSL)
-"""Errors that mean that a broker answered and refused. A connection that breaks during a handshake is not a refusal but
-a `_TRANSPORT` error: a listener of the other protocol breaks it, and so does a proxy whose broker is down."""
+"""Errors that mean that a broker answered, and one side refused the other. A connection that breaks during a handshake
+is not a refusal but a `_TRANSPORT` error: a listener of the other protocol breaks it, and so does a proxy whose broker
+is down."""
 _REFUSED_TLS: Final = re.compile(r"SSL routines:.*(\balert\b|certificate verify failed)")
 """The text of a `_TRANSPORT` error if the broker has ended the TLS session with a reason, such as a missing client
 certificate, or if its own certificate is not trusted. For an untrusted certificate, librdkafka 2.16 reports `_SSL` or
@@ -49,8 +50,9 @@ may be down."""
 
 def connection_fault(settings: KafkaSettings, over: Callable[[], bool]) -> KafkaFault | None:
     """Returns the reason why no broker can be reached. It is NotAuthorized if only an operator can correct it: a broker
-    refused the credentials or the TLS handshake, or every bootstrap address answers in the other protocol. Otherwise it
-    is Unreachable. Returns None if the library reports no such error for some seconds, or once `over` returns True."""
+    refused the credentials, one side refused the TLS handshake, or every bootstrap address answers in the other
+    protocol. Otherwise it is Unreachable. Returns None if no reason is known after some seconds, if the settings make
+    no client, or once `over` returns True."""
     errors: dict[int, str] = {}
 
     def on_error(error: KafkaError) -> None:
@@ -94,7 +96,7 @@ _API_VERSIONS: Final = struct.pack(">ihh4sh", 10, 18, 0, _CORRELATION, -1)
 
 def protocol_mismatch(conf: ClientConf) -> str:
     """Returns a message for the user if every bootstrap address of `conf` answers in the other protocol: with TLS if
-    `conf` has none, or without TLS. Returns "" if a single address does not."""
+    `conf` has none, otherwise without TLS. Returns "" if at least one address does not, or is malformed."""
     protocol = str(conf.get("security.protocol", "PLAINTEXT")).upper()
     is_tls = protocol.endswith("SSL")
     addresses = [address.strip() for address in str(conf["bootstrap.servers"]).split(",")]

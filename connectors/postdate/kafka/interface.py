@@ -206,7 +206,7 @@ class GroupConsumer(Protocol):
         """Returns the current assignment of this member, according to the library."""
 
     def member_id(self) -> str:
-        """Returns the id that the coordinator gave this member, or "" before the first join."""
+        """Returns the id of this member in the group, or "" before the coordinator has accepted it."""
 
     def statistics(self) -> tuple[BrokerStatistics, ...]:
         """Returns measurements of the connections to the brokers, updated every few seconds. Returns an empty tuple
@@ -223,9 +223,9 @@ class LogReader(Protocol):
 
     def read(self, records_max: int, timeout_s: float) -> list[Record]:
         """Returns up to `records_max` records in offset order. Blocks until at least one record is there or `timeout_s`
-        has passed; a read without records may then query the topic, for at most `timeout_s` again. An empty list only
-        means that nothing arrived in time: compare `position` with the wanted end. If the partition's leader freezes,
-        reading continues within 30 s of the election of another leader.
+        has passed; a read without records may then query the topic, for at most `timeout_s` again (at least 0.1 s). An
+        empty list only means that nothing arrived in time: compare `position` with the wanted end. If the partition's
+        leader freezes, reading continues within 30 s of the election of another leader.
 
         Raises OffsetOutOfRange if the position is not in the log (there is no automatic reset), Unreachable only if the
         client has given up, NotAuthorized, FatalClient.
@@ -318,7 +318,7 @@ class TransactionalProducer(Protocol):
 
 
 class PlainProducer(Protocol):
-    """An idempotent producer without transactions, for the command line and for tests."""
+    """An idempotent producer without transactions: for commands, for the store topic in a takeover, and for tests."""
 
     def produce(
         self,
@@ -342,7 +342,7 @@ class Admin(Protocol):
     """Queries and changes of the cluster. Threads may share it.
 
     Every method except `look_up` and `close` waits for the cluster. `admin_timeout_s` of the settings limits each
-    request, and a call may send several. Each method may raise Retriable, Unreachable, NotAuthorized.
+    request, and a call may send several. Each method that waits may raise Retriable, Unreachable, NotAuthorized.
     """
 
     def cluster_id(self) -> str:
@@ -386,7 +386,8 @@ class Admin(Protocol):
 
     def create_topics(self, topics: Sequence[NewTopic]) -> list[str]:
         """Creates the topics that do not exist. Returns their names once their descriptions show a leader for each
-        partition. Raises SettingRefused if the cluster refuses a setting, a replication factor or a name."""
+        partition. Raises SettingRefused if the cluster refuses a setting, a partition count or a replication factor,
+        and RecordRejected if it refuses a name or a policy forbids the topic."""
 
     def add_partitions(self, counts: Mapping[str, int]) -> None:
         """Increases each topic's partition count to the given total. Raises SettingRefused if that is not an
@@ -422,10 +423,10 @@ class Kafka(Protocol):
     """One cluster: creates the clients above. Threads may share it. Creating a client does not wait for the network."""
 
     def connection_fault(self, over: Callable[[], bool]) -> KafkaFault | None:
-        """Returns the reason why no broker can be reached. It is NotAuthorized if a broker refused the credentials or
-        the TLS handshake, or if every bootstrap address uses TLS and `security.protocol` does not, or the reverse.
-        Otherwise it is Unreachable. Returns None if no reason is known after some seconds, or once `over` returns True.
-        Callable from any thread."""
+        """Returns the reason why no broker can be reached. It is NotAuthorized if a broker refused the credentials, if
+        one side refused the TLS handshake, or if every bootstrap address uses TLS and `security.protocol` does not, or
+        the reverse. Otherwise it is Unreachable. Returns None if no reason is known after some seconds, or once `over`
+        returns True."""
 
     def group_consumer(self, group_id: str, instance_id: str | None = None, address: str = "") -> GroupConsumer:
         """Returns a member that has not joined yet. `instance_id` makes it a static member. `address`, HOST:PORT,

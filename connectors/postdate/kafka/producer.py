@@ -1,4 +1,4 @@
-"""Producers: the transactional one of a shard, and a plain idempotent one for the command line.
+"""Producers: the transactional one of a shard, and an idempotent one without transactions.
 
 The behaviour of librdkafka shapes this module. If the queue is full, the library raises BufferError, and `produce`
 waits. A commit that fails with a `retriable` error is repeated, and never followed by an abort. After a transaction

@@ -1,9 +1,9 @@
 """Secrets in client properties: masked when they are formatted, and read again if their file changes.
 
-A new client reads the password from its file. A running producer or consumer checks the file periodically and passes a
-new password to the library, which uses it for the next authentication. In a running client, the library accepts new
-values only for the user and the password of SASL (PLAIN, SCRAM). Keys, certificates and client secrets are read only
-when a client is created.
+A new client reads the password from its file. A running producer, consumer or admin client checks the file at an
+interval and passes a new password to the library, which uses it for the next authentication. In a running client, the
+library accepts new values only for the user and the password of SASL (PLAIN, SCRAM). Keys, certificates and client
+secrets are read only when a client is created.
 
 Thread rule: a `Secret` is a plain value; a `Renewal` runs on the threads that use its client.
 """

@@ -53,7 +53,7 @@ _OURS: Mapping[str, str] = {
     "enable.metrics.push": "pushed client metrics would add requests that delay transactions",
 }
 
-#: The ranges that the protocol allows: name -> (least, most), both in ms. The library's ranges are wider.
+#: The ranges that Postdate's protocol allows: name -> (least, most), both in ms. The library's ranges are wider.
 _RANGES: Mapping[str, tuple[int, int]] = {
     "transaction.timeout.ms": (2_000, 900_000),
     "message.timeout.ms": (500, 60_000),
@@ -111,7 +111,7 @@ def _with_room(conf: ClientConf) -> ClientConf:
 @dataclass(frozen=True)
 class KafkaSettings:
     """The address of a cluster and the properties of its clients. Raises SettingRefused, with the reason, for a
-    property that the user may not set.
+    property or a value that `refuse` does not allow.
 
     `reader_group_id` is the group id that readers send to the broker, which an ACL may require; they never join a
     group. `group_protocol` applies to members of a group.
@@ -138,7 +138,7 @@ class KafkaSettings:
         return int(given)
 
     def group_consumer_conf(self, group_id: str, instance_id: str | None, address: str = "") -> ClientConf:
-        """Returns the properties of a member of the consumer group. Its client id advertises its address."""
+        """Returns the properties of a member of the consumer group. Its client id contains `address`, if given."""
         is_classic = self.group_protocol == "classic"
         sized = {**_MEMBER, **_CLASSIC_MEMBER} if is_classic else _MEMBER
         conf = _with_room(self._conf(_CONSUMER, sized, self.consumer))
@@ -190,8 +190,8 @@ class KafkaSettings:
 
 
 def refuse(section: str, name: str, value: object, group_protocol: GroupProtocol = "classic") -> None:
-    """Raises SettingRefused if only Postdate may set the property, if the protocol does not allow its value, or if the
-    property does not exist in the group protocol.
+    """Raises SettingRefused if only Postdate may set the property, if its value is outside the range of `_RANGES`, or
+    if the property does not exist in the group protocol.
 
     Pure, for use while a configuration is read. Does not check whether librdkafka knows the property: creating a client
     does.

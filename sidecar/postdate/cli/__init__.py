@@ -3,9 +3,9 @@ modules by purpose.
 
 Scripts may rely on this: results go to stdout (with `--output json`, one JSON object on each line), and all other
 output to stderr. `EXIT_CODES` lists the exit codes, and docs/operations.md describes them. A command raises the errors
-of `postdate.sidecar.errors`; `Commands` prints them and maps them to exit codes. The module of a command is imported
-when the command is first used, and slow modules only inside its functions. So commands start quickly, and Spark stays
-optional.
+of `postdate.sidecar.errors`, `postdate.kafka.errors` and click; `Commands` prints them and maps them to exit codes. The
+module of a command is imported when the command is first used, and slow modules only inside its functions. So commands
+start quickly, and Spark stays optional.
 
 Imports `postdate.sidecar`, the packages below `postdate.sidecar`, `postdate.tools`, and, inside functions of `spark`,
 `postdate.spark`.

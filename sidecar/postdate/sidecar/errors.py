@@ -3,7 +3,7 @@
     PostdateError                   exit 1
     ├── ConfigError                 exit 2   fix the configuration or the command and start again
     ├── TransientError              exit 1   retry, with a deadline; past the deadline it is a failure
-    ├── ShardFenced                 exit 3   stop acting for the shard; the process ends if it was the last
+    ├── ShardFenced                 exit 3   the Kafka client of a command was fenced; end the command
     ├── ClientFailed                exit 6   the group consumer failed repeatedly; end the process
     ├── Contradicted                         rebuild the index from the topics; never leaves the takeover
     └── Halted                      exit 1   the shard stops; an operator must act, as the message describes
@@ -59,7 +59,7 @@ class TransientError(PostdateError):
 
 
 class ShardFenced(PostdateError):
-    """This process must stop acting for the shard at once, and write nothing more: another process acts for it."""
+    """The Kafka client of a command was fenced: another client has its id, and the command must write nothing more."""
 
     exit_code = Exit.FENCED
 
@@ -97,8 +97,8 @@ has lost. After a rebuild, messages would be lost or delivered again."""
 
 
 EVIDENT = frozenset({HaltReason.NEWER_FORMAT, HaltReason.FOREIGN_RECORD, HaltReason.INTERNAL})
-"""These halts need no confirmation: a record that was read shows them, or a defect causes them. All other halts are
-confirmed, since they, or the ranges that they name, depend on a broker's answer."""
+"""These halts need no confirmation: a record that was read shows them, or a defect causes them. Any other halt depends
+on a broker's answer, or its range does. So it is confirmed, unless it repeats the last halt of the shard."""
 
 
 @dataclass(frozen=True, slots=True)

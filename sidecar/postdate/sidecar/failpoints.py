@@ -48,8 +48,8 @@ class _Failpoint:
 def parse(text: str) -> dict[str, _Failpoint]:
     """Returns the failpoints that `text` names.
 
-    Raises ValueError for a step or an action that does not exist: otherwise a test whose failpoint is never reached
-    would pass without testing anything.
+    Raises ValueError for a step or an action that does not exist, or an N that is not a number: otherwise a test whose
+    failpoint is never reached would pass without testing anything.
     """
     failpoints: dict[str, _Failpoint] = {}
     for part in filter(None, text.split(",")):

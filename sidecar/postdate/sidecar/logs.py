@@ -96,7 +96,7 @@ class RateLimitedFilter(logging.Filter):
 
 
 def configure_logging(level: str) -> None:
-    """Writes the logs of this process from `level` on to stderr, including uncaught exceptions."""
+    """Logs the events of this process of severity `level` or higher to stderr, including uncaught exceptions."""
     logging.basicConfig(level=level.upper(), force=True)
     for handler in logging.getLogger().handlers:
         handler.setFormatter(OneLine("%(asctime)s %(levelname)s [%(threadName)s] %(message)s"))

@@ -44,8 +44,9 @@ class Observed:
         admin.close()
 
     def delivered(self, topic: str, count: int, timeout_s: float = 60.0) -> list[DeliveredRecord]:
-        """Returns all messages that this sidecar has delivered to an existing topic, in order of time, once there are
-        at least `count`. `timeout_s` includes the delays. Raises NotDelivered if there are fewer after this time."""
+        """Returns the messages that this sidecar has delivered to an existing topic so far, in order of time, once
+        there are at least `count` (at most RECORDS_MAX). `timeout_s` includes the delays. Raises NotDelivered if there
+        are fewer after this time, and the errors of `consume_delivered`."""
         records = consume_delivered(self._kafka(), self.requests.name, topic, count, timeout_s)
         if len(records) < count:
             raise NotDelivered(f"{topic} has {len(records)} of {count} records after {timeout_s:.0f} s.\n{self.log()}")

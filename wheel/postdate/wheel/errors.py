@@ -27,7 +27,7 @@ class StorageError(TimerIndexError):
 
 
 class DiskFull(StorageError):
-    """No space is left; nothing was changed."""
+    """No space is left, or the disk quota is used up. The failed operation changed nothing."""
 
 
 class Locked(StorageError):

@@ -112,8 +112,8 @@ class TimerIndex:
         """Makes all changes visible in one write, then applies them to the wheel. They are durable after the next
         `sync`.
 
-        Raises DiskFull or StorageError. Then either nothing has changed, or everything has, and only freeing space
-        failed; the checkpoint shows which. O(changes).
+        Raises DiskFull, StorageError or Corrupt. Then either nothing has changed, or everything has, and only freeing
+        space failed; the checkpoint shows which. O(changes).
         """
         delta = self._log.write(changes)
         self._ending.note_deleted(changes.entries)
@@ -156,8 +156,9 @@ class TimerIndex:
         time and offset.
 
         `before_ms` is exclusive: a message may leave only when its whole millisecond has passed. Entries under due time
-        0, such as controls, come first. Returns at most `limit` entries, and stops once the values have
-        `size_bytes_max`. O(entries returned), about 1 us each; ended entries are skipped.
+        0, such as controls, come first, also if `until` is lower. Returns at most `limit` entries, and stops once the
+        values have `size_bytes_max`. Raises Corrupt if entries under due time 0 are counted but absent. O(entries
+        returned), about 1 us each; ended entries are skipped.
         """
         before = entry_key(max(before_ms, 1), 0)
         if until is not None:
@@ -191,8 +192,8 @@ class TimerIndex:
         return self._messages.at
 
     def next_due_ms(self) -> int | None:
-        """Returns a time before which no entry is due: 0 if there are entries under due time 0, None if nothing is
-        pending.
+        """Returns a time before which no entry is due: 0 if there are entries under due time 0, None if there are no
+        entries other than parked ones.
 
         The time is a hint from the wheel; amortised O(1). If the wheel counts overdue entries, contradicts the timer
         log or is being rebuilt, the exact time is read from the timer log, which costs at most one seek.
@@ -239,11 +240,11 @@ class TimerIndex:
         return self._wheel.load_step(now_ms, keys_max)
 
     def confirm(self, now_ms: int) -> bool:
-        """Returns True if the wheel and the timer log agree on the first entry and the counts. Otherwise begins to
-        rebuild the wheel and returns False.
+        """Returns True if the wheel and the timer log agree on the first message and on the counts of entries, without
+        parked ones. Otherwise begins to rebuild the wheel and returns False.
 
-        Also returns True while the wheel is being built, and if too many tombstones precede the first entry. Costs one
-        seek over a bounded number of tombstones: call it once a second.
+        Also returns True while the wheel is being built, and if too many tombstones precede the first message. Costs at
+        most one seek over a bounded number of tombstones: call it once a second.
         """
         if self._wheel.rings.building or self._agrees():
             return True

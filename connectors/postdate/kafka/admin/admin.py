@@ -247,8 +247,8 @@ class ConfluentAdmin:
         return topic_configs(ask_configs(self._open(), topics, self._timeout_s), wanted, self._timeout_s)
 
     def _wait_for(self, partitions: Mapping[str, int]) -> None:
-        """Waits until each topic has that many partitions with leaders, since the brokers learn of a change only some
-        time after the controller's answer. Raises Retriable after the time-out."""
+        """Waits until each topic has at least that many partitions and all have leaders, since the brokers learn of a
+        change only some time after the controller's answer. Raises Retriable after the time-out."""
         deadline = time.monotonic() + self._timeout_s
         missing = dict(partitions)
         while missing:

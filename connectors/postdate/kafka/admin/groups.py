@@ -32,8 +32,9 @@ _NEVER_S: Final = 3_600.0
 
 
 def describe_group(settings: KafkaSettings, group_id: str, *, with_rights: bool = False) -> Any:
-    """Returns the library's description of a group, or None if the coordinator does not know it. Waits for up to
-    `admin_timeout_s`. Raises KafkaFault. `Any`: the library has no types."""
+    """Returns the library's description of a group. For an unknown group, returns None if the coordinator answers
+    GROUP_ID_NOT_FOUND, otherwise a description with the state DEAD. Waits for up to `admin_timeout_s`. Raises
+    KafkaFault. `Any`: the library has no types."""
     try:
         client = AdminClient(settings.admin_conf())
     except KafkaException as error:

@@ -163,8 +163,8 @@ def _idle(read: Reading, store: StateStore, options: AuditOptions, began_s: floa
 
 
 def _expire(store: StateStore, read: Reading, options: AuditOptions) -> None:
-    """Deletes closed rows that were due more than `options.keep_days` ago, in the first run of a UTC day that judges
-    anything."""
+    """Deletes closed rows that were due more than `options.keep_days` ago and whose requests have left their topics
+    (`StateStore.expire`), in the first run of a UTC day that judges anything. The first run of a state deletes none."""
     day, last = (datetime.fromtimestamp(ms / 1_000, UTC).date() for ms in (read.snapshot_ms, read.state.snapshot_ms))
     if read.state.run and day != last:
         starts = {state_path(part): span.log_start for part, span in read.causes.requests.items()}

@@ -65,7 +65,8 @@ class Advance:
 
     `fresh` are the rows to report, and `groups` their numbers by verdict. `plain` are origins without a row in `fresh`.
     `state` is the next state, without the values that come from the cluster. `closed` is the number of rows that this
-    run has closed. `has_garbled` is True if the origin of a record may be unreadable.
+    run has closed, including rows that were closed before and judged again. `has_garbled` is True if the origin of a
+    record may be unreadable.
     """
 
     chain: Chain

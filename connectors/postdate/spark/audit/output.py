@@ -94,9 +94,9 @@ class VerdictTopicCounts:
 class StateOutcome:
     """The result of an incremental audit with the state at `path`.
 
-    `closed` is the number of rows that this `run` has closed, `open` the number of rows that stay open. `standing` is
-    the number of violations of earlier runs that nobody has acknowledged. `counts` has the number of origins by verdict
-    over all runs.
+    `closed` is the number of rows that this `run` has closed or closed again, `open` the number that stay open.
+    `standing` is the number of violations of earlier runs that nobody has acknowledged. `counts` has the number of
+    origins by verdict over all runs.
     """
 
     path: str
@@ -115,8 +115,8 @@ class AuditOutcome:
     the chart data of the page at `html`, or None without a page. `openmetrics` is the path or URL of the metrics.
     `order_checked` is True if the order of messages was compared. `left_unread` is the number of offsets that left the
     request topics before any run with the state had read them, and that have no row. `trend` is the lateness by day, or
-    None if it was not computed. `returned_again` is the number of returns whose message an earlier
-    return had returned already.
+    None if it was not computed. `returned_again` is the number of returns whose message
+    an earlier return had returned already.
     """
 
     requests: tuple[str, ...]

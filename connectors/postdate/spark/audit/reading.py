@@ -71,7 +71,7 @@ class Reading:
 
     @classmethod
     def of(cls, steps: AuditSteps, state: AuditState) -> Reading:
-        """Fixes the end offsets in the order of `ranges`, and reads the records from the offsets in `state` on."""
+        """Fixes the end offsets as `ranges` describes, and reads the records from `state` on. Raises CannotRun."""
         snapshot_ms, options, spark = time.time_ns() // 1_000_000, steps.options, steps.spark
         own, own_names = options.own_topics(), [name for topics in options.own_topics() for name in topics.names()]
         first_causes = fix_causes(steps.cluster, own, options)
@@ -178,8 +178,8 @@ class Reading:
     def returned_again(self, stored_origins: DataFrame | None = None) -> int:
         """Returns the number of new returns whose message an earlier return, in any run, had returned already.
 
-        `stored_origins` are the origins of the state, or None without a state. Cost: two counts if there are new
-        returns. With a state, one of them reads the parents in all stored rows.
+        `stored_origins` are the origins of the state, or None if there was no earlier run. Cost: two counts if there
+        are new returns. With `stored_origins`, one of them reads the parents in all stored rows.
         """
         if self.history.returns is None:
             return 0

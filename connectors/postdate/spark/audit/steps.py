@@ -1,6 +1,6 @@
 """The steps of an audit, which use the cluster and Spark. `reading`, `incremental` and `job` call them in order.
 
-The functions named `…_rows`, and `judge`, do not access the cluster; the steps pass them its metadata.
+The functions of `records` and `judging` do not access the cluster; the steps pass them its metadata.
 """
 
 from __future__ import annotations
@@ -174,7 +174,8 @@ class AuditSteps(Job[AuditOptions]):
         )
 
     def aborted_copies(self, targets: Iterable[Range]) -> int:
-        """Returns the number of records of aborted transactions in `targets`."""
+        """Returns the number of records of aborted transactions in `targets` that name a request of an audited topic.
+        Occurrences and extra deliveries of schedules do not count."""
         names, spans = [topics.requests for topics in self.options.own_topics()], list(targets)
         settings = self.options.client_settings()
         counts = [

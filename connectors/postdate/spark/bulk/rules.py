@@ -23,8 +23,8 @@ from postdate.wire.reasons import Reason
 from postdate.wire.values.durations import format_duration
 
 TARGETS = "target string, is_permitted boolean, target_partitions int, target_bytes_max bigint"
-"""The columns of a table with one row for each target that an input row names. `is_permitted` is True if the rules
-permit the target. `target_partitions` is null if the topic does not exist."""
+"""The columns of a table with one row for each valid topic name among the targets of the input. `is_permitted` is
+True if the rules permit the target. `target_partitions` is null if the topic does not exist."""
 
 _TOPIC_NAME = rf"\A[a-zA-Z0-9._-]{{1,{TOPIC_NAME_LENGTH_MAX}}}\z"
 _REPEATED = "repeated_id"

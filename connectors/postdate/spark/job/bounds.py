@@ -39,7 +39,7 @@ class Offsets(Protocol):
 class Range:
     """The offsets of one partition that a job reads: [`start`, `end`).
 
-    `log_start` is the first offset that the partition keeps during the audit, `high_watermark` its end including open
+    `log_start` is the first offset that the partition keeps during the job, `high_watermark` its end including open
     transactions. `capped`: an open transaction hides the records between the last stable offset and `high_watermark`.
     `lost_before_ms`: retention may have deleted records older than this; -1 if no relevant record was deleted.
     `known_ms`: the earliest time at which the partition of a target is known to exist; NEVER_MS if unknown.

@@ -111,8 +111,8 @@ class ChunkDigests:
         return folded.drop("named")
 
     def of_records(self, messages: DataFrame, targets: DataFrame) -> DataFrame:
-        """Returns the aggregates of deliveries by chunk; `messages` are rows of `delivered_messages`, `targets` as for
-        `judge`."""
+        """Returns the aggregates of deliveries by chunk. `messages` are rows of `delivered_messages`, and `targets` is
+        the table of `audit.ranges`."""
         sizes = targets.select("target", "target_partitions")
         by_key = positive_murmur2(F.col("key")) % F.col("target_partitions")
         is_in_place = F.col("key").isNull() | (by_key == F.col("place"))
@@ -196,7 +196,7 @@ class ChunkDigests:
         return due_ms < self.expected_before_ms
 
     def _message(self) -> list[Column]:
-        """Returns the two hashes of a message, over the columns `_PARTS`, its origin and its due time."""
+        """Returns the two hashes of a message, over the columns `_PARTS` and its origin."""
         data, (between, null) = F.col("data"), self.secret_texts
         header_names = F.array_join(data.getField("key"), between).cast("binary")
         header_values = F.array_join(data.getField("value").cast("array<string>"), between, null).cast("binary")

@@ -48,7 +48,7 @@ def folded(inputs: AuditInputs, *, few: bool = False) -> DataFrame:
 
         topic partition offset   the origin
         id                       of the request, null if it has none or was not read
-        links                    offsets of its partition that it names: as a control, in its fates or in its answers
+        links                    offsets that it names: as a control or a return, in its fates or in its answers
         facts                    `request`, `fates`, `records`, `letters`, `answers`, `disorders`
         is_reopened reported     false and null, since the row is not from a state; see `joined`
         position                 of a schedule with occurrences, as in `rules.schedules.occurrences`; otherwise null
@@ -114,10 +114,10 @@ def joined(rows: DataFrame, reopened: DataFrame, *, few: bool) -> DataFrame:
 
 
 def unfolded(rows: DataFrame) -> AuditInputs:
-    """Returns the inputs from which `folded` would make these rows.
+    """Returns the inputs from which `folded` would make these rows, without the occurrences of schedules.
 
-    Requests also have `due_since`: for a schedule the offset of the dispatch-log record that published its next time,
-    otherwise null.
+    The `due_ms` of a schedule is its next due time (`_next_ms`). Requests also have `due_since`: the offset of the
+    dispatch-log record that published the next nominal time of a schedule; null if there is none.
     """
 
     def each(array: str, name: str) -> DataFrame:

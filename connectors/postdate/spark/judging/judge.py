@@ -88,7 +88,7 @@ _OPTIONAL = {
     "unanswered": "string",
     "disorder": DISORDER,
 }
-"""The columns of the causes."""
+"""The columns of the causes, and `disorder`, whose list older states do not have; each with its type."""
 _LISTS = {
     **{"fate": "fates", "record": "records", "letter": "letters", "claim": "claims", "doubt": "doubts"},
     **{
@@ -200,8 +200,8 @@ def _lost_move(
     """Returns the lost reschedule that explains the due time in a record.
 
     If there is no record, a reschedule explains any end at or after the due time that it gave. Prefers a reschedule
-    that also explains the chosen time and the grace. Returns null if the known due time and grace explain the end, or
-    if no lost reschedule explains it.
+    that also explains the chosen time and the grace. Returns null if the request was refused, if the known due time
+    and grace explain the end, or if no lost reschedule explains the end.
     """
     window_ms, is_expired = (
         F.col("request.window_ms"),
@@ -242,8 +242,8 @@ def _grace_behind(move: Column, known_grace_ms: Column) -> Column:
 
 
 def _known_due_ms() -> Column:
-    """Returns the due time of a message: from the request, otherwise from its record, otherwise from a dispatch log
-    without losses."""
+    """Returns the due time of a message: from its request and reschedules, otherwise from its record, otherwise from
+    the final fate, if the dispatch log has no losses."""
     by_log = F.when(F.col("fates_lost_before_ms") < 0, F.col("final.first_due_ms"))
     return F.coalesce("last_due_ms", F.get("on_target", 0).due_ms, by_log)
 

@@ -6,7 +6,7 @@ that can be compared is equal. A `pending` row has a request that has no effect 
 no rule. The rules judge the other rows. They need a shuffle only for the effects of other requests.
 
 1. `placed`: add to each row the columns of its partition and target, and whether it is `plain`.
-2. `row_counts`: count the rows that are not plain, and find which rules have anything to check. One job.
+2. `row_counts`: count the rows, and those that are not plain, and find which rules have anything to check. One job.
 3. Keep plain rows as they are, and judge the other rows by the rules.
 
 `partitions` and `targets` are the tables of `audit.ranges`. Times are epoch milliseconds.
@@ -105,8 +105,8 @@ class RowCounts:
     """The number of all `rows`, the number of rows that are `left` for the rules, and flags. A flag is True if any row
     has one of these:
 
-    `has_related`: an id, a link to another origin, or a bulk control. `has_claims`: a fate that names a cause, a return
-    that names an attempt, a request that may continue a series, or a bulk control. `has_answers`: an answer.
+    `has_related`: an id, a link to another origin, or a bulk control. `has_claims`: a fate in CLAIMING, a return that
+    names an attempt, a request that may continue a series, or a bulk control. `has_answers`: an answer.
     `has_request_to_reread`: a request that must be read again. `has_schedules`: a schedule, or an occurrence.
     `has_lost_controls`: a control of a schedule whose fate may have left the dispatch log. `has_lost_moves`: a message
     whose fate `moved` may have left the dispatch log.
@@ -188,7 +188,7 @@ def judged_origins(
     requests_of: Callable[[DataFrame], DataFrame] | None = None,
     occurrences: Events | None = None,
 ) -> DataFrame:
-    """Returns rows of `inputs.folded` with the columns of `judge` and the columns `kept`.
+    """Returns one row for each of `rows`, which are rows of `inputs.folded`: the columns of `judge`, and `kept`.
 
     The columns of `judge` are null for rows that are not judged. `context` is None if `rows` are a whole history.
     `requests_of` reads the requests of some origins again (`must_reread_request`); it is None if reading them again

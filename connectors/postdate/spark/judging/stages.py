@@ -109,8 +109,8 @@ def with_occurrences_of(history: History, zones: Zones, recurs: bool) -> History
 def judged_history(
     history: History, parameters: JudgingParameters, digests: ChunkDigests, request_chunks: DataFrame | None
 ) -> Judged:
-    """Judges `history`. `request_chunks` are the cached chunks of its requests. If they are None, each origin is judged
-    one by one."""
+    """Judges `history`. `request_chunks` are the cached chunks of its requests. If they are None, or if `split` returns
+    None, all origins are judged one by one."""
     parts = (
         split(history, parameters, digests, request_chunks, gathers_naming=True) if request_chunks is not None else None
     )
@@ -195,9 +195,9 @@ def split(
 def _totals(sums: DataFrame) -> Row:
     """Returns the totals of all chunks.
 
-    `delivered` and `pending` count requests of consistent chunks, and `requests` all requests. `left` counts requests
-    of inconsistent chunks, and `late` those of chunks with fewer fates than expected. `inconsistent` is the number of
-    inconsistent chunks, and `garbled` the number of records whose origin cannot be read.
+    `delivered` and `pending` count requests of consistent chunks, and `requests` the requests of all chunks. `left`
+    counts requests of inconsistent chunks, and `late` those of chunks with fewer fates than expected. `inconsistent` is
+    the number of inconsistent chunks, and `garbled` the number of records whose origin cannot be read.
     """
     is_consistent = F.col("is_consistent")
     return sums.agg(

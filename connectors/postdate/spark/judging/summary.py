@@ -31,7 +31,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """The numbers of requests that are verified, that break a rule (`violated`), that could not be verified
+    """The numbers of origins that are verified, that break a rule (`violated`), that could not be verified
     (`reasons`), and that are pending."""
 
     verified: int = 0
@@ -45,7 +45,7 @@ class Outcomes:
 
     @property
     def verified_share(self) -> float | None:
-        """The share of verified requests among those that are not pending, 0 to 1; None without such requests."""
+        """The share of verified origins among those that are not pending, 0 to 1; None without such origins."""
         total = self.verified + self.violated + self.not_verifiable
         return self.verified / total if total else None
 
@@ -68,7 +68,7 @@ class Summary:
 
     @property
     def violations(self) -> int:
-        """The number of violations. An origin with two violations counts twice."""
+        """The number of violations. An origin counts once for each of its different violations."""
         return sum(self.counts[verdict] for verdict in VIOLATIONS)
 
 
@@ -98,7 +98,7 @@ COUNTED: Final = {"rows": "*", "late": "lateness_ms", "schedules": "occurrences"
 @dataclass(frozen=True)
 class UnreadableRecords:
     """The records that cannot be read. `verdicts` has the `place` of each malformed verdict record. `others` has the
-    `place` and the `problem` of each dead letter and each delivered record whose origin cannot be read."""
+    rows of `unreadable_dead_letters` and `unreadable_records`."""
 
     verdicts: DataFrame
     others: DataFrame

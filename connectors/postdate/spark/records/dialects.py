@@ -1,10 +1,10 @@
 """Requests of topics with dialects (headers of other schedulers), read by the parser of the wire format, in Python.
 
 Column expressions for a dozen dialects would duplicate the parser's table. So on a topic with dialects, `parse_request`
-parses in a Python worker each request that has other headers than Postdate's, no header, or no value. This is slower,
-and no verdict can reveal a defect of that parser, since the audit compares deliveries with its result. The Python
-workers need the `postdate` package. The limits on targets and the horizon are disabled here, since the audit does not
-judge refusals on topics with dialects.
+parses in a Python worker each request that has other headers than Postdate's, no header, or no value, except returns.
+This is slower. No verdict can reveal a defect of the parser, since the audit compares deliveries with the result of the
+parser. The Python workers need the `postdate` package. The limits on targets and the horizon are disabled here, since
+the audit does not judge refusals on topics with dialects.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ NO_DIALECTS = DialectOptions()
 
 
 def rules_of(topic: str, levels_ms: Sequence[int], dialects: DialectOptions) -> RequestRules:
-    """Returns the rules by which the requests of a topic are parsed. Raises ValueError for an unknown dialect."""
+    """Returns the rules by which the requests of a topic are parsed. Raises ValueError for an unknown dialect
+    or an invalid level table."""
     return RequestRules(
         topic=topic,
         levels_ms=tuple(levels_ms),

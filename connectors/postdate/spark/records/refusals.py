@@ -3,9 +3,9 @@
 The checks cover the reasons that follow from the headers, the timestamp and the partition of the request, and from the
 named retry policies: `missing-target`, `missing-time`, `conflicting-time`, `bad-time`, `bad-window`, `bad-if-pending`,
 `bad-if-ended`, `bad-latest`, `bad-selection`, `bad-spread`, `bad-id`, `unknown-header`, `duplicate-header`, `bad-retry`
-and `attempts-exhausted`. The checks read the headers of the dead letter without those that Postdate has appended; these
-must equal those of the request. Times and returns come from the audit's interpretation of the request. All functions
-create columns over a dead letter or its request.
+and `attempts-exhausted`. The checks read the headers of the dead letter without those that Postdate has appended; the
+remaining headers must equal those of the request. Times and returns come from the audit's interpretation of the
+request. All functions create columns over a dead letter or its request.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ _DEAD = f"{names.PREFIX}dead-"
 def unfounded_refusal(reason: Column, headers: Column, topic: Column, partition: Column) -> Column:
     """Returns the reason of a dead letter if the `headers` of its request do not justify it; otherwise null.
 
-    `topic` and `partition` are those of the request. For `bad-time`, `bad-window` and `bad-latest`, see
-    `is_time_readable`; for `bad-retry` and `attempts-exhausted`, `is_return_sound`. The audit does not know the setting
+    `topic` and `partition` are those of the request. For `bad-window` and `bad-latest`, only the presence of the header
+    is checked here. `is_time_readable` checks both values and `bad-time`, `is_range_readable` checks the `bad-time` of
+    a backfill, and `is_return_sound` checks `bad-retry` and `attempts-exhausted`. The audit does not know the setting
     `format_version`, so a header of format 2 may be unknown.
     """
     ours = F.filter(headers, is_postdate_header)

@@ -267,7 +267,8 @@ def _understood_columns(levels_ms: Sequence[int]) -> list[Column]:
 
 
 def _limited_due_ms() -> Column:
-    """Returns the latest possible due time of a request. It is earlier if an earlier request began the series."""
+    """Returns the latest possible due time of a request. If an earlier request began the series, the due time may be
+    earlier."""
     due_ms, latest_ms = F.col("due_ms"), F.col("latest_ms")
     limit_ms = F.col("request_ms") + latest_ms
     return F.when(due_ms.isNotNull() & latest_ms.isNotNull(), F.least(due_ms, limit_ms)).otherwise(due_ms)

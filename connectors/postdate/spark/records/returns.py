@@ -87,7 +87,7 @@ def policy_name(texts: Column) -> Column:
 
 def read_return(texts: Column, named_policy: Column, own_origin: Column, request_ms: Column) -> Column:
     """Returns `retry` as described above, or null if `texts` is null. An additional field `due_ms` is null if the
-    return must be refused.
+    return must be refused or its policy is unknown.
 
     `named_policy` is the text of the policy that the return names; empty if the policy was removed, null if it is
     unknown, or if the return names no policy.

@@ -57,8 +57,8 @@ Ranges = dict[TopicPartition, Range]
 def run_repair(options: RepairOptions) -> int:
     """Repairs, or in a dry run reports the planned repair. Returns the exit code.
 
-    0: all missing requests are repaired (dry run: can be repaired). 1: a request cannot be repaired, or an error of
-    Kafka or Spark. 2: invalid options.
+    0: each missing request is repaired (dry run: can be repaired) or has ended since the audit. 1: a request cannot be
+    repaired, or an error of Kafka or Spark. 2: invalid options.
     """
 
     def job(spark: SparkSession, reporter: Reporter) -> int:
@@ -80,7 +80,7 @@ def repair(spark: SparkSession, options: RepairOptions, reporter: Reporter) -> R
 
 def require_plausible(found: RepairOutcome, options: RepairOptions) -> None:
     """Raises CannotRun if the repair would send so large a share of the audited requests that the audit is probably
-    wrong."""
+    wrong. Does not raise in a dry run, with `any_share`, or for at most REPAIRED_SURELY_MAX requests."""
     share = found.repairable / max(1, found.judged)
     if not options.apply or options.any_share or found.repairable <= REPAIRED_SURELY_MAX:
         return

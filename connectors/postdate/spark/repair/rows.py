@@ -63,8 +63,8 @@ def missing_rows(judged: DataFrame, requests: str) -> DataFrame:
 
 
 def low_waters(log: DataFrame) -> DataFrame:
-    """Returns for each `partition` the `low_water` of its last dispatch-log record that is not `late`. `log` has the
-    rows of `log_rows`."""
+    """Returns for each `partition` the `low_water` of its last dispatch-log record that parses and is not `late`.
+    `log` has the rows of `log_rows`."""
     last = F.max_by("low_water", "log_offset")
     return log.where(F.col("parses") & ~F.col("late")).groupBy("partition").agg(last.alias("low_water"))
 

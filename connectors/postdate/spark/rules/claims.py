@@ -112,10 +112,11 @@ def judged_moves(known: DataFrame, *, has_losses: bool) -> DataFrame:
     """Returns one row for each `moved`.
 
     The row has the origin, the `grace` of its control, and its `cause` as in `unread_causes`. `grace` is a struct with
-    the place of the fate and `grace_ms`, which is null if the control was not read; the struct is null if the control
-    sets no grace. If the control does not request the move, the row has a sentence `claim`, or a `doubt` if the move
-    depends on an earlier one that may be lost. `known` are rows of `history_rows`, and `has_losses` is True if fates of
-    these rows may be lost. Cost: a join of the moves with the reschedules, and two more joins if there are losses.
+    the place of the fate, the offset of the control, and `grace_ms`, which is null if the control was not read. The
+    struct is null if the control sets no grace. If the control does not request the move, the row has a sentence
+    `claim`, or a `doubt` if the move depends on an earlier one that may be lost. `known` are rows of `history_rows`,
+    and `has_losses` is True if fates of these rows may be lost. Cost: a join of the moves with the reschedules, and two
+    more joins if there are losses.
     """
     moves = known.where(F.size("moves") > 0).select(
         *(*ORIGIN, *_SELECTABLE, "request_log_start", "request_end", "request_ms", "moves"),
@@ -270,7 +271,8 @@ def judged_bulks(known: DataFrame, *, has_losses: bool) -> list[DataFrame]:
     each wrong count.
 
     A count is wrong if it differs from the number of fates that name the bulk control. The row has the origin and a
-    sentence `claim`, or a sentence `doubt` if a lost fate may have set the due time of the message. `known` and
+    sentence `claim`, or a sentence `doubt` if a lost fate may have set the due time of the message. A row of a
+    cancelled message without a `doubt` also has its `cause` as in `unread_causes`. `known` and
     `has_losses` as in `judged_moves`. Cost: a join of the cancelled messages with the bulk controls, a count by
     control, and a join of the counts with the controls; three more joins if there are losses.
     """

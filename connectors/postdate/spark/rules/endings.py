@@ -1,7 +1,7 @@
 """Rules about the end of a request, or its missing end: column expressions over the columns of `judging.judge`.
 
-A fate is `late` if it lies after the fixed end of the dispatch log. A late fate explains a record that no other fate
-explains, but it is not compared with topics whose end was fixed before it was written.
+A fate is `late` if its record is at or after the fixed end of the dispatch log. A late fate explains a record that no
+other fate explains, but it is not compared with topics whose end was fixed before it was written.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def unended_problems() -> list[Problem]:
 
 def _unknown_policy_problem() -> Problem:
     """Returns the problem of a return whose due time the audit cannot compute. A refused return has no such problem,
-    since its policy need not exist."""
+    since its policy need not exist, and neither has a pending return that is not overdue."""
     is_refused = F.coalesce((F.col("final.fate_name") == "dead") & (F.col("final.first_due_ms") == 0), F.lit(False))
     is_pending = ~F.col("is_ended") & ~F.col("is_overdue")
     return Problem(
@@ -58,7 +58,7 @@ def _unknown_policy_problem() -> Problem:
 
 def ended_problems() -> list[Problem]:
     """Returns the problems of requests with several final fates, records or dead letters, or with a final fate that
-    these, the due time or the grace contradict."""
+    contradicts the records, the dead letters, the due time or the grace."""
     names = F.array_join(F.transform("finals", lambda row: row.fate_name), ", ")
     finals = F.array_join(F.transform("finals", named_fate), ", ")
     final, count = F.col("final.fate_name"), F.size("on_target")

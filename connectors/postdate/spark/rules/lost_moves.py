@@ -40,7 +40,7 @@ def may_be_moved() -> Column:
     The log does not explain the end if the message was delivered for a due time other than the last one in the log,
     ended before that due time or outside of its window or grace, or expired before its grace was over. The grace is
     that of the request. But if the log has a reschedule of the message, which may have changed the grace, the log
-    explains no delivery after the due time and no expiry.
+    explains no delivery more than COMMIT_MS_MAX after the due time, and no expiry.
     """
     request, fates = F.col("facts.request"), F.col("facts.fates")
     due_ms = _known_due_ms()
@@ -83,7 +83,8 @@ def lost_moves(placed: DataFrame, known: DataFrame) -> DataFrame:
 
 
 def with_lost_due_times(messages: DataFrame, known: DataFrame, *, with_graces: bool = False) -> DataFrame:
-    """Returns the rows of `messages` that a lost reschedule names or selects, with the column `lost_due_times`.
+    """Returns the rows of `messages` that a lost reschedule names, or whose partition has a lost bulk reschedule, with
+    the column `lost_due_times`.
 
     `lost_due_times` is an array of at most LOST_DUE_TIMES_MAX values LOST_MOVE: `known_due_ms`, and each due time that
     a lost reschedule between the offsets `moved_by` and `control` may have set. With `with_graces`, reschedules before

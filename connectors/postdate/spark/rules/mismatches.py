@@ -32,7 +32,7 @@ _OF_SCHEDULES = ("cancelled", "replaced", "stored")
 
 def mismatch_problems() -> list[Problem]:
     """Returns the problems of delivered records, dead letters and fates that differ from their request, and the
-    problems for the sentences `claim`, `doubt` and `expired` of other rules."""
+    problems for the sentences `claim`, `doubt` and `expired` of other rules and for the column `lost_move`."""
     request = F.col("request")
     is_request = F.col("is_request")
 

@@ -54,10 +54,10 @@ _NEVER: Final = 2**63 - 1
 def history_rows(
     requests: DataFrame, fates: DataFrame, answers: DataFrame, partitions: DataFrame, *, few: bool = False
 ) -> DataFrame:
-    """Returns the rows described above, one for each origin of a request, fate or sound answer, or that one of these
-    fates or answers names. A row also has the columns _PLACES of its partition.
+    """Returns the rows described above: one for each origin of a request, fate or sound answer, and each origin that
+    an answer, a `moved`, a fate OF_CONTROLS or a fate with the start of a series names.
 
-    `few` as for `gathered`.
+    A row also has the columns _PLACES of its partition. `few` as for `gathered`.
     """
     folded = _folded(requests, fates, answers.where(~F.col("malformed")), few)
     placed = folded.join(F.broadcast(partitions.select(*PARTITION, *_PLACES)), list(PARTITION), "left")
@@ -90,8 +90,8 @@ def is_known(next_request: Column) -> Column:
 
 
 def position_before(end: Column) -> Column:
-    """Returns the position of a control with this end, as in `_position`. It is not before the position of any request
-    that a control ended in the same dispatch-log record."""
+    """Returns the position of a control with this end, as in `_position`. Requests that a control ended in the same
+    dispatch-log record have the same position."""
     return end.log_offset * 2
 
 

@@ -1,6 +1,7 @@
 """Checks that a fate that names a survivor follows from the survivor's request and end.
 
-- The survivor of a `replaced` must be a later request of the same id, which the owner had ingested.
+- The survivor of a `replaced` must be a later request of the same id, which the owner had ingested. It must not have
+  `postdate-if-pending: keep`. If both requests have `postdate-latest`, the fate must have the start of the series.
 - The survivor of a `kept` must be an earlier request of the same id that had not ended in an earlier dispatch-log
   record. The kept request must have `postdate-if-pending: keep`.
 - The survivor of a `dropped` must be an earlier request of the same id that was delivered in an earlier dispatch-log

@@ -41,8 +41,9 @@ def judged_answers(known: DataFrame) -> DataFrame:
     """Returns one row for each answer: the origin, a struct `answer`, and a sentence `doubt`.
 
     `answer` has the `text` of the answer with its place, and `wrong`, which describes the problem. `wrong` is null for
-    a true answer, and for an answer to a request that was not read. `doubt` is present if the request has ended and the
-    fate that decides about the answer may have left the dispatch log; otherwise it is null.
+    an answer that is true or cannot be judged, such as an answer to a request that was not read. `doubt` is present if
+    the request has ended and the fate that decides about the answer may have left the dispatch log; otherwise it is
+    null.
 
     `known` are rows of `history_rows`. Cost: one join of the answers with the requests that the answers or the answered
     controls name, by origin or as the survivor.

@@ -80,10 +80,10 @@ def form_of(facts: StructType) -> TableForm:
 def judged_rows(judged: DataFrame, run: int) -> DataFrame:
     """Returns the rows of the table for judged rows and rows that lie ahead, with STATE_COLUMNS.
 
-    Further columns are `is_reopened`, `is_reported`, `is_fate_lost`, the earlier verdicts `reported`, and
-    `new_findings`. A row lies ahead if its effects were read before its request. A finding is new unless the last run
-    that judged the row found the same verdict with the same details. `is_reported` is true if the row has findings, and
-    none of them is new.
+    Further columns are `occurrences`, `is_reopened`, `is_reported`, `is_fate_lost`, the earlier verdicts `reported`,
+    and `new_findings`. A row lies ahead if its effects were read before its request. A finding is new unless the last
+    run that judged the row found the same verdict with the same details. `is_reported` is true if the row has findings,
+    and none of them is new.
     """
     findings, earlier = _findings("verdicts", "details"), _findings("reported.verdicts", "reported.details")
     new = F.coalesce(F.array_except(findings, earlier), findings)

@@ -88,7 +88,8 @@ class AuditState:
     are the versions of the time zone rules of the last owners, by partition. `recurs` is True if a run has read a
     schedule or an occurrence.
 
-    `counts` has the number of rows by verdict over all runs, including rows that have been deleted. `open` is the
+    `counts` has the number of rows by verdict over all runs, including rows that have been deleted, and the number of
+    findings that have no row in `origins`, such as breaks of the chain. `open` is the
     number of rows that are not closed, `violations` the number of rows in the table `violations`. `versions` are the
     versions of the tables that belong to this state.
     """
@@ -168,7 +169,8 @@ class StateStore:
         )
 
     def prepare(self, state: AuditState, origins: TableForm) -> None:
-        """Restores the tables to the versions in `state`, and adds missing columns of `origins`.
+        """Restores `origins` and `violations` to the versions in `state`, or empties them if no run is committed. Adds
+        missing columns of `origins`.
 
         Must run before the audit writes. A table that does not exist is created with its first rows. Raises CannotRun
         if another audit writes at the same time.
@@ -261,7 +263,7 @@ class StateStore:
         """Commits `state` atomically, and returns it with the versions of its tables.
 
         `figures` are more columns for the row of the run. Raises CannotRun if another audit has used the path
-        meanwhile.
+        meanwhile, or if `runs` was set back to an earlier version.
         """
         self._tables.replace(OFFSETS, self._offsets(state), self._forms[OFFSETS])
         for name in (ORIGINS, VIOLATIONS):  # the first run may have had no row for them

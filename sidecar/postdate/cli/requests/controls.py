@@ -110,7 +110,7 @@ def cancel(loader: Loader, **options: Any) -> None:
       postdate cancel -b localhost:9092 --id order-9 --wait-verdict
 
     With selectors, cancel every pending message that matches all of them. One control goes to each partition. Its
-    verdict, `applied`, has the number of cancelled messages. --dry-run prints the numbers by shard and target first.
+    verdict, `applied`, has the number of cancelled messages. --dry-run only prints the numbers by shard and target.
 
     \b
       postdate cancel -b localhost:9092 --target reminders --until 2030-01-31T10:00:00Z --dry-run

@@ -134,8 +134,9 @@ def create(
 ) -> None:
     """Create a schedule, and print the origin of the request; --dry-run previews it.
 
-    A preview prints the next ten nominal times, the expression in words, and clock changes of the next year. They are
-    computed as in the sidecar, by the time zones of the same package. Times that a gap skips are not printed.
+    A preview prints the schedule in words, the next ten nominal times and, with --cron, the clock changes of the year
+    after --after. They are computed as in the sidecar, by the time zones of the same package. Times that a gap skips
+    are not printed.
     --wait-verdict prints the first verdict: `replaced`, if a schedule or message of this id was pending. For a new id
     there is one only with the setting `verdicts = "all"`; otherwise the command ends with exit code 1 after --timeout.
 

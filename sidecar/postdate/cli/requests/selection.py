@@ -97,8 +97,9 @@ def is_bulk(options: dict[str, Any]) -> bool:
 
 
 def control_selected(loader: Loader, headers: Headers, options: dict[str, Any]) -> None:
-    """Sends a bulk control with these headers to each partition; with --dry-run, only counts the selected messages.
-    Ends the process with code 1 if the command waits for verdicts and one does not arrive."""
+    """Sends a bulk control with these headers to each partition, or to those of --partition; with --dry-run, only
+    counts the selected messages. Ends the process with code 1 if the command waits for verdicts, and one does not
+    arrive or has no count."""
     from postdate.sidecar.cluster.connection import admin_of, kafka_of
     from postdate.sidecar.ingest.request_rules import rules_of
 
@@ -191,7 +192,7 @@ def _query(topic: str, options: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _matching(config: Config, topic: str, options: dict[str, Any]) -> str:
-    """Returns a phrase for the selected messages, with their number if the processes report it."""
+    """Returns a phrase for the selected messages, with their number if it can be queried. Otherwise warns."""
     try:
         counts = deployment_of(config, options["urls"], options["token_file"]).selected(_query(topic, options))
     except (PostdateError, KafkaFault, click.UsageError) as error:

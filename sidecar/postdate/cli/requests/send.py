@@ -134,8 +134,8 @@ def send(
     The command checks the request by the rules of the sidecar, and does not send one that the sidecar would refuse
     (exit code 2). --wait-verdict also prints the first verdict: `replaced` with the origin of the replaced message,
     `kept` with the origin of the message that stays, `dropped` with the origin of the message that was delivered, or,
-    with the setting verdicts = all, the outcome of this message. --wait-delivery prints the outcome and the lateness,
-    which it reads from the dispatch log.
+    with the setting verdicts = all, `accepted` if the message is stored for a long delay, otherwise its outcome.
+    --wait-delivery prints the outcome and the lateness, which it reads from the dispatch log.
 
     \b
       postdate send -b localhost:9092 --topic orders --key 42 --value hello --delay 5s

@@ -88,7 +88,8 @@ def waiting(wait_verdict: bool, timeout: int | None) -> Waiting:
 
 
 def require_verdicts(waiting: Waiting, config: Config, requests: str, existing: frozenset[str]) -> None:
-    """Raises ConfigError if no verdict can arrive. Call it before the request is produced."""
+    """Raises ConfigError if the command waits for a verdict and none can arrive. Call it before the request is
+    produced."""
     if not waiting.wanted:
         return
     if config.request_topic(requests).verdicts == "none":
@@ -240,9 +241,10 @@ class FateWatch:
         self._from_offset = admin.end_offsets([self._log], Isolation.READ_UNCOMMITTED)[self._log]
 
     def report(self, delivery: DeliveryReport, request: Request | None, timeout_ms: int, output: str) -> None:
-        """Waits until the request has ended, at most `timeout_ms` after its due time or window, and prints its fate.
-        Ends the process with 1 if the request does not end in this time, or ends without a delivery. `request`: the
-        result of `request_options.parsed`.
+        """Waits until the request has ended, and prints its fate. Waits for at most `timeout_ms` after the end of its
+        window (without one, its due time), or after its timestamp if that is later or `request` is None. Ends the
+        process with 1 if the request does not end in this time, or ends without a delivery. `request`: the result of
+        `request_options.parsed`.
 
         Lateness is defined as in the metric `postdate_lateness_seconds`. It counts from the due time or the chosen
         time, or from the timestamp of the request if that is later.

@@ -89,8 +89,9 @@ def run_planned(config: Config, planned: Callable[[bool], Callable[[], int]]) ->
 
 def _longest_topic(config: Config) -> float:
     """Returns the number of offsets in all request topics or in all dispatch logs, whichever is larger: a recurring
-    schedule is one request with many fates. Returns `inf` if the topics cannot be read, or if the client properties are
-    valid only for Spark's Java clients. Raises ConfigError if a request topic is missing."""
+    schedule is one request with many fates. Returns `inf` if ACLs hide a topic, if the offsets cannot be read, or if
+    the client properties are valid only for Spark's Java clients. Raises ConfigError if a request topic is missing, and
+    KafkaFault if the topics cannot be described."""
     from postdate.sidecar.cluster.connection import admin_of, kafka_of
 
     names = config.request_topic_names

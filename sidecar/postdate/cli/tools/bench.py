@@ -145,7 +145,8 @@ def _environment(directory: Path, stack: ExitStack, bootstrap: str | None) -> Be
 
 def _measure(environment: BenchEnvironment, chosen: list[str], size: Size, runs: range, figures: list[Figure]) -> bool:
     """Appends the figures of each case to `figures`. Repeats a case until its median is precise, within the bounds of
-    `runs`. Returns False if a run failed or was stopped; the figures of the other cases are kept."""
+    `runs`. Returns False if a run failed or was stopped; the figures measured until then are kept. A failure does not
+    stop the other cases."""
     from postdate.kafka.errors import KafkaFault
     from postdate.tools.bench.cases import CASES
     from postdate.tools.bench.figures import gather, is_precise

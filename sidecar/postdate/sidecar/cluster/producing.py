@@ -49,7 +49,7 @@ class LiveTopic:
 
 @dataclass(slots=True)
 class DeliveryReport:
-    """The broker's acknowledgement of the record. The client fills it in during a flush."""
+    """The delivery report of one record. The client fills it in, usually during a flush."""
 
     reported: bool = False
     fault: KafkaFault | None = None
@@ -61,8 +61,8 @@ class DeliveryReport:
         self.reported, self.fault, self.offset, self.timestamp_ms = True, fault, offset, timestamp_ms
 
     def check(self, topic: str) -> None:
-        """Raises the fault that the broker reports. Raises TransientError if no report came in time (the request may or
-        may not exist), or if the report has no offset."""
+        """Raises the reported fault. Raises TransientError if no report came in time (the request may or may not
+        exist), or if the report has no offset."""
         if self.fault is not None:
             raise self.fault
         if not self.reported:
@@ -86,7 +86,8 @@ class PartlyProduced(TransientError):
 
 
 def look_up(admin: Admin, requests: str, bootstrap_servers: str, others: tuple[str, ...] = ()) -> LiveTopic:
-    """Looks up the request topic and `others`. Raises ConfigError if the request topic does not exist."""
+    """Looks up the request topic and `others`. Raises ConfigError if the request topic does not exist. Otherwise raises
+    as `Admin.describe`."""
     live = admin.describe([requests, *others], [RETENTION_MS])
     if requests not in live:
         raise ConfigError(
@@ -113,7 +114,8 @@ class ReusedProducer:
         self._idle: PlainProducer | None = None
 
     def produce(self, part: Partition, record: UnsentRequest) -> DeliveryReport:
-        """Produces the record and waits for its acknowledgement. Raises as `DeliveryReport.check`."""
+        """Produces the record and waits for its acknowledgement. Raises as `DeliveryReport.check`, and any KafkaFault
+        of the client."""
         with self._lock:
             idle, self._idle = self._idle, None
         producer = idle or self._kafka.plain_producer()
@@ -195,7 +197,7 @@ def _partly(
 
 
 def produce(kafka: Kafka, part: Partition, record: UnsentRequest) -> DeliveryReport:
-    """Produces one record and waits for its acknowledgement. Raises as `DeliveryReport.check`."""
+    """Produces one record and waits for its acknowledgement. Raises as `ReusedProducer.produce`."""
     producer = ReusedProducer(kafka)
     try:
         return producer.produce(part, record)

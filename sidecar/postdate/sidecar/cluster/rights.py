@@ -1,5 +1,6 @@
-"""The ACLs that the user of a deployment needs, as one table. The start and `postdate topics check` verify them,
-`postdate topics acls` prints them as commands, and docs/security.md shows them.
+"""The ACLs that the user of a deployment needs, as one table. The start verifies the rights on the group and on topics
+with an exact name; `postdate topics check` also verifies those on transactional ids. `postdate topics acls` prints all
+as commands, and docs/security.md shows them.
 
 Invariant: the table is minimal. If one of these rights is missing, a sidecar does not start or does not deliver some
 messages, and names the right. A sidecar needs no other rights. Read, Write and Alter imply Describe, so Describe is
@@ -51,7 +52,7 @@ class Right(NamedTuple):
 def needed(group_id: str, topic: RequestTopicConfig) -> list[Right]:
     """Returns the rights for one request topic, and for the targets that its allow-list names exactly or by prefix.
 
-    No single ACL corresponds to a pattern of another form; for such a pattern the operator must grant Write on each
+    The result has no right for a pattern of another form: for such a pattern the operator must grant Write on each
     target.
     """
     own = OwnTopics.of(topic.name)
@@ -76,8 +77,8 @@ def needed(group_id: str, topic: RequestTopicConfig) -> list[Right]:
 def violations(config: Config, topic: RequestTopicConfig, admin: Admin) -> list[Violation]:
     """Returns the missing rights and broken rules of one request topic, those that prevent the start first.
 
-    If a right on Postdate's topics is missing, the rules are not checked, and only missing rights are reported. Some
-    five requests to Kafka.
+    If a right on the request topic or on one of Postdate's topics is missing, the rules are not checked, and only
+    missing rights are reported. Sends about five requests to Kafka.
     """
     missing = _missing(config, topic, admin)
     found = [_violation(config, right) for right in missing]

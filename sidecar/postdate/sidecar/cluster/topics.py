@@ -51,8 +51,8 @@ class TopicRule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One rule that a live topic breaks: the problem, the command that corrects it, and whether it prevents the
-    start."""
+    """One broken rule or missing right: the problem, the command that corrects it, and whether it prevents the start.
+    `topic`: the topic, or another resource such as a group."""
 
     rule: TopicRule
     topic: str
@@ -134,7 +134,8 @@ def least_message_bytes(requests: TopicInfo) -> int:
 def violations(own: OwnTopics, admin: Admin, bootstrap_servers: str = "HOST:PORT") -> list[Violation]:
     """Returns every rule that the live topics of a request topic break, those that prevent the start first.
 
-    `bootstrap_servers` appears in the correcting commands. Raises as `Admin.describe`. Two requests to Kafka.
+    `bootstrap_servers` appears in the correcting commands. Raises as `Admin.describe`, and NotAuthorized if a topic or
+    its settings cannot be read. Sends two requests to Kafka.
     """
     live = admin.describe(own.names(), SETTINGS_READ)
     hidden = sorted(name for name, info in live.items() if not info.topic_id or not info.config)
@@ -145,8 +146,8 @@ def violations(own: OwnTopics, admin: Admin, bootstrap_servers: str = "HOST:PORT
 
 
 def isolation_violation(group_id: str, isolation: Isolation, bootstrap_servers: str) -> Violation | None:
-    """Returns the warning about a share group that reads aborted records; None if it does not read them. `isolation`:
-    the result of `Admin.share_isolation`. It never prevents a start."""
+    """Returns the warning about a share group that reads aborted records; None if the group does not read them.
+    `isolation`: the result of `Admin.share_isolation`. The warning never prevents a start."""
     if isolation is Isolation.READ_COMMITTED:
         return None
     setting = "share.isolation.level"
@@ -159,7 +160,8 @@ def isolation_violation(group_id: str, isolation: Isolation, bootstrap_servers: 
 
 
 def broken_rules(own: OwnTopics, live: Mapping[str, TopicInfo], bootstrap_servers: str) -> list[Violation]:
-    """Returns the violations in the order of the topics, judged from `Admin.describe` of all five topics with
+    """Returns the violations: first missing topics, then missing partitions, then wrong settings. If the request topic
+    is missing, returns only missing topics. `live`: the result of `Admin.describe` of all five topics with
     SETTINGS_READ."""
     info = live.get(own.requests)
     create = f"postdate topics create -b {bootstrap_servers} --requests {own.requests} --allow-existing"

@@ -16,7 +16,7 @@ HORIZON_MS_MAX: Final = 3_660 * 86_400_000
 # RocketMQ has 18 levels; a longer table than this is a mistake in the file.
 LEVELS_MAX: Final = 64
 
-# Named retry policies of a request topic: every dispatch-log record repeats them.
+# Named retry policies of a request topic: every dispatch-log record repeats those that requests still need.
 RETRY_POLICIES_MAX: Final = 64
 
 # Each worker is a process of some 100 MB with separate connections.

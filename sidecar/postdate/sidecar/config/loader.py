@@ -1,8 +1,8 @@
 """Builds the `Config` of a process: defaults < TOML file < properties file < environment < flags.
 
 All invalid settings of all sources are reported in one `ConfigError`, so that they can be fixed together. Only a file
-that cannot be read or parsed is reported at once. This module sends no request to Kafka; `cluster.topics` checks the
-live topics.
+that cannot be read or parsed is reported immediately and alone. This module sends no request to Kafka;
+`cluster.topics` checks the live topics.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ def _read_flags(flags: Flags) -> Read:
 
 
 def _build(settings: Iterable[Setting], sources: dict[str, str], problems: list[str]) -> Config:
-    """Builds the tree from the settings; a later setting overrides an earlier one. Adds invalid values to `problems`,
-    and keeps the earlier value."""
+    """Builds the tree from the settings; a later setting overrides an earlier one. Adds the problem of an invalid value
+    to `problems`, and keeps the earlier value or the default."""
     values: dict[str, Any] = {path: leaf.default for path, leaf in leaves().items()}
     for path, leaf in leaves().items():
         if leaf.is_properties:
@@ -185,7 +185,7 @@ def _request_topic(table: Mapping[str, Any], source: str, problems: list[str]) -
 
 
 def _contradictions(config: Config) -> list[str]:
-    """Returns problems that appear only in the combination of values."""
+    """Returns problems of combined values, and of values whose options have no bounds, such as an empty name."""
     problems = _request_topic_problems(config)
     topics = config.topics
     least_ms = topics.retention_ms + topics.segment_ms + limits.DISPATCH_LOG_RETENTION_MARGIN_MS

@@ -1,7 +1,7 @@
 """The sources of settings: a TOML file, the environment, a librdkafka properties file.
 
 Each reader returns `Setting`s and a list of problems, so that all mistakes of a file are visible at once. An unknown
-key is a problem, reported with the nearest known name, so that a typo cannot silently keep a default.
+key is a problem, reported with the nearest known name or with all names, so that a typo cannot silently keep a default.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def nearest(name: str, known: Iterable[str], section: str = "") -> str:
 
 
 def read_text(path: Path) -> str:
-    """Returns the text of a configuration file. Raises ConfigError if it is missing, not readable, too large or not
-    UTF-8."""
+    """Returns the text of a configuration or secret file. Raises ConfigError if it is missing, not readable, too large
+    or not UTF-8."""
     try:
         if path.stat().st_size > limits.CONFIG_FILE_SIZE_BYTES_MAX:
             raise ConfigError(f"{path} is larger than {limits.CONFIG_FILE_SIZE_BYTES_MAX} bytes; is it the right file?")
@@ -91,7 +91,8 @@ def read_secret(path: Path) -> str:
 
 
 def read_toml(path: Path) -> Read:
-    """Returns the settings of a TOML file. Raises ConfigError if it cannot be read, or is not TOML."""
+    """Returns the settings of a TOML file. Raises ConfigError if the file is not TOML, or if it cannot be read, or a
+    secret file that it names."""
     try:
         tree = tomllib.loads(read_text(path))
     except tomllib.TOMLDecodeError as error:
@@ -140,7 +141,8 @@ def _dotted(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def _property(read: Read, leaf: Leaf, name: str, value: Any, source: str) -> None:
-    """Adds one librdkafka property; `sasl.password.file` names the file that holds the secret."""
+    """Adds one librdkafka property. `sasl.password.file` names the file that contains the secret; raises ConfigError as
+    `read_text` if this file cannot be read."""
     stem = name.removesuffix(".file")
     if stem != name and is_secret(stem):
         path = Path(str(value))
@@ -166,7 +168,8 @@ def _toml_request_topics(read: Read, value: object, source: str) -> None:
 
 def read_environment(environ: Mapping[str, str]) -> Read:
     """Returns the settings of the variables `POSTDATE_...`. Skips those that Kubernetes adds for Services, those of
-    tests and development tools, and the one that names the configuration file."""
+    tests and development tools, and the one that names the configuration file. Raises ConfigError as `read_text` for a
+    secret file."""
     read = Read([], [])
     known = {environment_name(leaf.path): leaf for leaf in leaves().values()}
     tables = {name: leaf for name, leaf in known.items() if leaf.is_properties}

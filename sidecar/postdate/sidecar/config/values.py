@@ -1,8 +1,8 @@
 """Converts a setting from a file, the environment or a flag into the value of an option, and durations back into text.
 
-Pure functions. A value may be typed (TOML) or text (environment, flags). Every option accepts both forms, so a setting
-can be moved between sources unchanged. Durations (`..._ms`) are integers or `90s`, `2h30m`, `P1DT12H`; sizes
-(`..._bytes...`) are integers or `512KiB`, `16MiB`.
+Pure functions. A value may be typed (TOML) or text (environment, flags). Every option except the tables of
+`request_topics` accepts both forms, so a setting can be moved between sources unchanged. Durations (`..._ms`) are
+integers or `90s`, `2h30m`, `P1DT12H`; sizes (`..._bytes...`) are integers or `512KiB`, `16MiB`.
 """
 
 from __future__ import annotations

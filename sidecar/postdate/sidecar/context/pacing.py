@@ -4,7 +4,7 @@ Measured (docs/architecture.md): if transactions follow each other immediately, 
 takes more than 20 ms. The broker is still writing the markers of the previous one, and the client library then waits a
 fixed 20 ms. A pause of 1 to 5 ms, depending on the broker, avoids that. So the pause adapts: a transaction that had to
 wait lengthens it, and each other transaction shortens it a little. This keeps about one transaction in a hundred
-waiting. A large transaction needs no pause.
+waiting. Trials do not change the pause. A large transaction neither changes nor needs it.
 
 A process with many shards may start more small transactions than its machine or its brokers can handle. Then all of
 them take long. Running more of them in parallel does not help, but fewer and larger ones do. So the budget has a

@@ -24,7 +24,7 @@ from postdate.wire.topics import OwnTopics
 @dataclass(frozen=True, slots=True)
 class LongDelays:
     """The rule for storing entries: an entry is stored if its delay exceeds `store_after_ms`, or if its request is
-    older than `sweep_age_ms`. A bound of 0 stores no entry."""
+    older than `sweep_age_ms`. A bound of 0 is not applied."""
 
     store_after_ms: int
     sweep_age_ms: int

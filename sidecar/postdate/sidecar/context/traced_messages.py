@@ -147,8 +147,8 @@ class TraceQueue:
 
 
 def trace_context(headers: Headers) -> tuple[bytes, bytes] | None:
-    """Returns `traceparent` and `tracestate` of a message; None if its producer does not trace it, or has not sampled
-    its trace. `tracestate` is empty if it is absent or too long."""
+    """Returns `traceparent` and `tracestate` of a message; None if its producer does not trace it or has not sampled
+    its trace, or if the length of `traceparent` is invalid. `tracestate` is empty if it is absent or too long."""
     parent = state = b""
     for name, value in headers:
         if name == "traceparent":

@@ -173,7 +173,7 @@ def read_dead_letters(
     warn: Callable[[str], None] = log.warning,
 ) -> Generator[DeadLetter]:
     """Yields the matching dead letters in order of partition and offset. Skips a record that is not a dead letter, with
-    a warning."""
+    a warning. Raises as `read_committed`."""
     for part, (start, end) in spans.items():
         with closing(read_committed(kafka, part, start, end, progress)) as records:
             for record in records:
@@ -190,7 +190,7 @@ def read_committed(
     kafka: Kafka, part: Partition, start: int, end: int, progress: Progress = no_progress
 ) -> Generator[Record]:
     """Yields the committed records of a partition in [start, end). Raises TransientError if the reader makes no
-    progress for COMMAND_TIMEOUT_S."""
+    progress for COMMAND_TIMEOUT_S, and KafkaFault, such as OffsetOutOfRange for deleted offsets."""
     if start >= end:
         return
     reader = kafka.log_reader(part, start, Isolation.READ_COMMITTED)

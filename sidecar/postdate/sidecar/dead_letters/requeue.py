@@ -2,9 +2,9 @@
 
 The header `postdate-origin` of the new request names the request of the dead letter; the sidecar ignores this header in
 a request to schedule. The header makes a second run harmless. Before a run requeues dead letters, it reads the later
-requests of the topic, and skips a dead letter if one of them names its origin. So the request topic itself records
-which dead letters were requeued, for as long as it retains the new requests, and a run that was killed can be repeated.
-Two runs at the same time may both requeue a dead letter.
+requests of the topic (except with `--again`), and skips a dead letter if one of them names its origin. So the request
+topic itself records which dead letters were requeued, for as long as it retains the new requests, and a run that was
+killed can be repeated. Two runs at the same time may both requeue a dead letter.
 
 Thread rule: functions over their arguments, callable from any thread.
 """
@@ -220,11 +220,12 @@ def _requeued_origin(headers: Headers) -> bytes | None:
 def requeue_all(
     kafka: Kafka, requests: str, records: Iterable[tuple[DeadLetter, UnsentRequest]]
 ) -> Iterator[RequeueOutcome]:
-    """Produces each new request to the partition of the dead letter's request, in order. Yields each outcome once the
-    broker has reported it; if the broker rejects a record, the outcome is CANNOT.
+    """Produces each new request to the partition of the dead letter's request, in order. Yields each outcome once it is
+    reported; if the client or the broker rejects a record, the outcome is CANNOT.
 
-    Raises any other fault, and TransientError as `DeliveryReport.check`, at the first dead letter that it affects.
-    Those before it are requeued and yielded; up to REQUEUED_AT_ONCE_MAX later ones may be requeued as well.
+    Raises any other reported fault, and TransientError as `DeliveryReport.check`, at the first dead letter that it
+    affects. Those before it are requeued and yielded. Also raises a KafkaFault of the client itself. In all cases up to
+    REQUEUED_AT_ONCE_MAX dead letters that were not yielded may be requeued as well.
     """
     producer = kafka.plain_producer()
     try:
@@ -337,10 +338,10 @@ def plan(
 def run_plan(
     kafka: Kafka, rules: RequestRules, run: RequeuePlan, when: Headers, execute: bool
 ) -> Iterator[RequeueOutcome]:
-    """Yields the outcome of each dead letter of a plan, those that were requeued before first. `execute`: also requeue
-    the chosen ones.
+    """Yields the outcome of each dead letter of a plan that was requeued before, then of each chosen one. `execute`:
+    also requeue the chosen ones, if possible.
 
-    Raises as `requeue_all`.
+    Raises as `read_dead_letters` and, if `execute`, as `requeue_all`.
     """
     for dead_letter in run.matching:
         if dead_letter.origin in run.before:

@@ -55,13 +55,13 @@ class Aborts:
         return steady + OWN_RETRY_MS if self._faults.get(OWN) is not None else None
 
     def committed(self) -> None:
-        """Resets the pause after a commit: the next abort is retried immediately."""
+        """Resets the pause after a commit: the next call of `back_off` sets no pause."""
         self._delay_ms = 0.0
         self._faults.note_commit()
 
     def aborted(self, ownership: ShardOwnership, batch: Batch, due: Due, fault: AbortRequired) -> None:
-        """Attributes an abort to targets or entries. If no cause is known, or Postdate's own topics are to blame, backs
-        off; unless a trial was aborted, it also makes the next attempt smaller."""
+        """Attributes an abort to targets or entries. On `Finding.BACK_OFF`, backs off and, unless a trial was aborted,
+        makes the next transactions smaller. Does neither for a `GivenUp` transaction."""
         if isinstance(fault, GivenUp):  # nothing to attribute: the metadata shows that the target fails
             log.info("shard %s: %s", self._ctx.name, fault)
             return
@@ -84,8 +84,8 @@ class Aborts:
         self.back_off(fault)
 
     def back_off(self, fault: KafkaFault) -> None:
-        """Pauses before the next transaction: not after the first abort, and twice as long after each further abort in
-        a row."""
+        """Sets the pause before the next transaction: 0 at the first call after a commit, then BACKOFF_MS_MIN. Each
+        further call doubles it, up to BACKOFF_MS_MAX."""
         log.warning("shard %s: a transaction was aborted, next try in %d ms: %s", self._ctx.name, self._delay_ms, fault)
         self._retry_at = self._ctx.clock.steady_ms() + self._delay_ms
         self._delay_ms = min(max(self._delay_ms * 2, BACKOFF_MS_MIN), BACKOFF_MS_MAX)

@@ -1,4 +1,5 @@
-"""Creates the changes of the timer index after a commit: `finish` deletes, moves and parks the entries of a batch.
+"""Creates the changes of the timer index after a commit: `finish` deletes, moves and parks the entries of a batch. A
+batch that only parks entries has no commit.
 
 Until the changes are written, the index lags behind the dispatch log. The crash table of docs/protocol.md covers a
 crash in between.
@@ -18,13 +19,13 @@ from postdate.wire.dispatch_log import APPLIED, SENT, BulkProgress
 
 
 def finish(overlay: IndexOverlay, batch: Batch) -> None:
-    """Adds the changes for a committed batch to `overlay`. They have the same effect as `apply_fate` for each fate, in
-    as few changes as possible.
+    """Adds the changes for a batch to `overlay`, after its commit if it has fates. For the fates, the changes have the
+    same effect as `apply_fate` for each of them, but are as few as possible.
 
     REQUIRES: the batch was built with `overlay`.
 
-    The `moved` fate of a single control needs no change, since ingest of the control has moved the entry (rule 3).
-    Messages beyond the rate of their target are parked in the same write.
+    The fate of an entry that a single control has changed, such as `moved`, needs no change: ingest of the control has
+    already changed the entry (rule 3). Messages beyond the rate of their target are parked in the same write.
     """
     for keys, sizes in zip(batch.runs, batch.sizes, strict=True):
         if keys:

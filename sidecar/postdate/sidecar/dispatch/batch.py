@@ -6,8 +6,8 @@ The caller passes all entries under key 0, a piece from `control_pieces`, or non
 pending control on it are in one transaction (rule 1). `undelivered_ends` adds the entries that end without a delivery,
 and `after_commit` changes the index.
 
-Thread rule: belongs to the shard's thread. The hot loop is `BatchBuilder.build`: one pass, one decode per entry, and
-one look-up per target.
+Thread rule: belongs to the shard's thread. The hot loop is `BatchBuilder.build`: one pass and one decode per entry. Of
+the messages for a target, usually only the first needs a look-up of the target.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ from postdate.wire.verdicts import Verdict
 _DELIVER_KIND: Final = int(Kind.DELIVER)
 _DELIVER: Final = Decision.DELIVER
 
-# One record contains all fates. Once this number is exceeded, one more entry may add two fates, and a bulk control one
-# for its progress; the rest is a reserve.
+# One record contains all fates. While a transaction has at most this many, it takes one more entry, which may add two
+# fates. A bulk control then adds one for its progress; the rest is a reserve.
 _FATES_MAX: Final = FATES_MAX - 5
 
 
@@ -105,8 +105,8 @@ class BatchBuilder:
         self._origin_prefix = f"{own.requests}/{partition}/".encode()
 
     def build(self, overlay: IndexOverlay, due: Due, steady_ms: float) -> Batch:
-        """Builds one transaction from the due entries that can end now, up to its limits; `due` does not change. If the
-        batch has `unknown` targets, the caller looks them up and builds again."""
+        """Builds one transaction from the entries of `due`, up to its limits; `due` does not change. If the batch has
+        `unknown` topics, `Dispatcher.dispatch` looks them up and builds again."""
         trial = due.trial.name or None if due.trial is not None else None
         own_filter = due.own_filter.renewed() if due.own_filter is not None else None
         batch = Batch(due.now_ms, due.now_ms - due.behind_ms, due.surplus_max, due.surplus_bytes_max)
@@ -345,8 +345,8 @@ class BatchBuilder:
         return self._continue_schedule(batch, overlay, row, entry, decided, bulk)
 
     def _surplus_max(self, batch: Batch, entry: Entry, size_bytes: int) -> int:
-        """Returns how many missed occurrences may leave together with the next one; 0 if the target has a rate or
-        accepts only small batches."""
+        """Returns how many missed occurrences may leave together with the next one; 0 if the target has a rate, accepts
+        only small batches, or has an earlier due message that this transaction stores."""
         is_limited = self._rates is not None and self._rates.limits(entry.target)
         if is_limited or entry.target not in batch.ready:
             return 0

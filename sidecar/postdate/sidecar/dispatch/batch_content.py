@@ -27,14 +27,14 @@ class Batch:
     until_ms: int = 0  # entries that are due later are held back
     surplus_max: int = 0  # the most missed occurrences, without the first of each schedule
     surplus_bytes_left: int = 0  # how many bytes further missed occurrences may add
-    surplus: int = 0  # fates beyond the first of each entry
+    surplus: int = 0  # fates beyond the first of each schedule
     messages: list[OutgoingRecord] = field(default_factory=list)
     fates: list[Fate] = field(default_factory=list)
     runs: list[list[bytes]] = field(default_factory=lambda: [[]])
     sizes: list[list[int]] = field(default_factory=lambda: [[]])
     linked: list[tuple[bytes, Entry, str]] = field(
         default_factory=list
-    )  # ended entries with an id or place: key, entry, fate
+    )  # ended entries with an id, a place or a STORE record: key, entry, fate
     stored: list[tuple[bytes, int, Entry]] = field(default_factory=list)
     """Entries that this transaction writes to STORE and that stay pending: key, size of the value, the entry before."""
     stored_late: dict[str, bytes] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Batch:
     recurred: list[tuple[bytes, int, Entry, Entry]] = field(default_factory=list)
     """Continued schedules: key, size of the value, the entry before and after."""
     kept: set[bytes] = field(default_factory=set)  # keys in `runs` and `unparked` whose entries are stored
-    rewritten: set[int] = field(default_factory=set)  # moved requests whose STORE record was rewritten
+    rewritten: set[int] = field(default_factory=set)  # requests changed by a control, with a rewritten STORE record
     park: list[tuple[bytes, Entry]] = field(default_factory=list)  # entries to park before the transaction
     over: list[tuple[bytes, bytes, Entry]] = field(default_factory=list)  # key, value, entry: over the target's rate
     rated: dict[str, int] = field(default_factory=dict)  # messages for each target that has a rate
@@ -56,7 +56,7 @@ class Batch:
     dues_ms: list[int] = field(default_factory=list)  # the time from which each delivered message could have left
     dead: list[str] = field(default_factory=list)  # the reason of each dead letter
     moved: list[tuple[bytes, Entry, Entry]] = field(default_factory=list)  # by a bulk control: key, before, after
-    swept: int = 0  # entries on which the bulk control in force acts
+    swept: int = 0  # entries on which the bulk control in force acts in this transaction
     bulk: BulkProgress | None = None  # the fate of that control in this transaction
     stayed: int = 0
     skipped_own: bool = False  # a message stayed because it writes to an isolated topic of Postdate

@@ -1,8 +1,8 @@
 """Decides whether a due message leaves, waits, or becomes a dead letter.
 
-A decision depends on the metadata, the faults and the holds of the target, and changes nothing. `batch` carries it out.
-Most messages need no decision: if one message of a target may leave, all messages of that target in the transaction
-may, except those with special conditions (`is_special`).
+A decision depends on the message, the time, the allow-list, and the metadata, faults and holds of the target. It
+changes nothing; `batch` carries it out. Most messages need no decision: if one message of a target may leave, all
+messages of that target in the transaction may, except those with special conditions (`is_special`).
 
 Thread rule: belongs to the shard's thread.
 """
@@ -32,12 +32,14 @@ class Decision(Enum):
     DELIVER = auto()
     """It leaves with this transaction."""
     DEFER = auto()
-    """It stays where it is until its target has been looked up, for the first time or again."""
+    """It stays where it is until its target has been looked up, for the first time or again. If the answer is late, it
+    is parked."""
     PARK = auto()
     """It is parked before any transaction: its target is held, fails or is isolated, or an earlier message for that
     target is parked."""
     PARK_FOR_RATE = auto()
-    """It is parked in the write that follows the transaction: its target has reached its rate."""
+    """It is parked in the write that follows the transaction: its target has reached its rate, or earlier messages for
+    that target still wait for the rate."""
 
 
 class MessageRules:
@@ -66,7 +68,7 @@ class MessageRules:
         self, entry: Entry, size_bytes: int, now_ms: int, steady_ms: float, trial: str | None
     ) -> Decision | Refusal:
         """Returns the decision about a message of kind DELIVER. `size_bytes`: the size of its encoded entry. `trial`:
-        the isolated target of this transaction, if it is a trial."""
+        the isolated target if this transaction is its trial; None for all others, also for a trial of OWN."""
         if not self._rules.permits(entry.target):  # the allow-list may be narrower than when the request was accepted
             detail = f"{entry.target} is not among the targets that {self._rules.topic} allows"
             return Refusal(Reason.FORBIDDEN_TARGET, detail)

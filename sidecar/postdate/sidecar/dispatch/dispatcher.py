@@ -74,16 +74,16 @@ class Dispatcher:
         self._reader = DueReader(ctx, targets, self._faults, self._limit, self._rates)
         self._aborts = Aborts(ctx, targets, self._faults, self._limit)
         self.ran_trial = False
-        """True if the last transaction was a trial of an isolated target."""
+        """True if the last call of `dispatch` ran a trial, of an isolated target or of Postdate's own topics."""
 
     def dispatch(self, index: TimerIndex, ownership: ShardOwnership, before_ms: int, now_ms: int) -> Dispatched:
-        """Runs at most one transaction, with entries due before `before_ms`.
+        """Runs at most one transaction, with entries due before `before_ms`, or of any due time for a bulk control.
 
         `now_ms`: the broker's time, by which lateness is measured. It equals `before_ms` unless the cancel gate, a hold
         or a bulk control holds back later entries.
 
-        Raises UnknownOutcome, Fenced, FatalClient: the caller drops the ownership. Raises Unreachable: no transaction
-        was begun; the caller tries again later.
+        Raises UnknownOutcome, Fenced, FatalClient, TimerIndexError: the caller drops the ownership. Raises Unreachable:
+        no transaction was begun; the caller tries again later.
         """
         steady, held = self._ctx.clock.steady_ms(), self._ctx.held.current
         self.ran_trial = False
@@ -177,8 +177,8 @@ class Dispatcher:
         return Dispatched(1, more=True)
 
     def _dispatch_bulk(self, index: TimerIndex, ownership: ShardOwnership, bulk: Bulk, now_ms: int) -> int:
-        """Runs a transaction with the next entries on which a bulk control acts. Returns the number of committed fates.
-        Raises as `dispatch`."""
+        """Runs a transaction with the next entries on which a bulk control acts; none if the visited entries contain no
+        such entry and more follow. Returns the number of committed fates. Raises as `dispatch`."""
         entries_max = self._faults.entries_max(self._limit.entries)
         due = self._bulk_sweep.read(index, bulk, entries_max, self._limit.size_bytes)
         due.now_ms, due.short = now_ms - 1, self._faults.is_attributing
@@ -302,8 +302,8 @@ class Dispatcher:
         return self._aborts.retry_at()
 
     def parked_in_ms(self) -> float:
-        """Returns the time in ms until a parked entry may leave, by the rate of its target or in a trial; infinite if
-        none may."""
+        """Returns the time in ms until a trial may run, or a parked entry may leave by the rate of its target or
+        because it is condemned; infinite if neither may, or while all delivery is held."""
         if self._ctx.held.current.delivery:
             return inf
         rated_at = self._rates.next_at() if self._rates is not None else None

@@ -134,7 +134,8 @@ REFUSING_MS: Final = 2_000.0
 # for them.
 TRIAL_REST_MS_MIN: Final = 20.0
 
-# The most due entries that are searched before a trial for an unparked message of its target, to keep the order.
+# The most due messages that are searched before a trial for an unparked message of its target, to keep the order; all
+# entries under key 0 are searched as well.
 TRIAL_LOOKED_AHEAD_MAX: Final = 100
 
 # The pause between two retries of a refused entry, which doubles up to the maximum, until the retry budget is used up.

@@ -1,5 +1,5 @@
-"""Parks entries whose target fails, is isolated or is held, and moves parked entries back. (`after_commit` parks
-entries beyond a rate.)
+"""Parks entries whose target fails, is isolated, is held or cannot be looked up in time, and moves parked entries back.
+(`after_commit` parks entries beyond a rate.)
 
 Parked entries lie under parked keys, ordered by target and then by delivery order, so that they delay no other entries.
 Parking is a local change that does not appear in the dispatch log. An owner that rebuilds the index from the topics

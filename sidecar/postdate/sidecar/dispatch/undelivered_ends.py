@@ -1,9 +1,9 @@
 """Adds entries that end without a delivery to a transaction: dead letters, controls, and entries that another request
-has ended.
+has ended. Also adds entries that stay pending and are written to STORE.
 
-The effect of a control is decided here, from the present state of the entry on which it acts, not from the state at
-ingest (rule 2). Dead letters are shortened, and entries too large for the store topic become dead letters, if the size
-limits of these topics are known.
+The fate and the verdict of a control are decided here, from the present state of the entry on which it acts, not from
+the state at ingest (rule 2). If the topic's size limit is known, a dead letter that is too large is shortened, and
+an entry that is too large for the store topic becomes a dead letter.
 
 Thread rule: belongs to the shard's thread.
 """
@@ -76,7 +76,7 @@ class UndeliveredEnds:
             overlay.note_end(offset, b"" if entry.kind in ENDED_BY_EARLIER else entry.id, sent=False)
 
     def dead_letter(self, batch: Batch, entry: Entry, offset: int, refusal: Refusal) -> None:
-        """Ends an entry as a dead letter: adds the dead letter, the fate and the verdict."""
+        """Ends an entry as a dead letter: adds the dead letter, the fate and, if the setting requires it, a verdict."""
         self.write_dead_letter(batch, entry, offset, refusal, sent_headers(entry.headers, stripped_of(entry)))
         batch.fates.append(
             PlainFate(offset, entry.first_due, DEAD)
@@ -108,8 +108,8 @@ class UndeliveredEnds:
 
     def _end_by_another(self, entry: Entry, offset: int) -> Fate:
         """Returns the fate of an entry that another request ends. The fate of a kept or dropped entry names the
-        survivor. From format version 2 on, so does that of a replaced entry; if the survivor continues a series, it
-        also contains the start of the series."""
+        survivor. From format version 2 on, the fate of a replaced entry names it, too. If the survivor continues a
+        series, the fate always names it, and contains the start of the series."""
         if entry.kind == Kind.CANCELLED:
             return PlainFate(offset, entry.first_due, CANCELLED)
         if entry.kind in ENDED_BY_EARLIER:
@@ -121,8 +121,8 @@ class UndeliveredEnds:
         return PlainFate(offset, entry.first_due, REPLACED)
 
     def store(self, batch: Batch, entry: Entry, offset: int) -> bool:
-        """Adds a record that writes an entry to STORE, and returns True. If the record is too large for the store
-        topic, makes the entry a dead letter and returns False."""
+        """Adds the fate of an entry and the record that writes it to STORE, and returns True. If the record is too
+        large for the store topic, makes the entry a dead letter and returns False."""
         record = self._store.record(entry, offset)
         *_, key, value, headers = record
         size = record_size_bytes(key, value, headers)
@@ -139,11 +139,11 @@ class UndeliveredEnds:
         return True
 
     def _size_max(self, batch: Batch, own_topic: str) -> int:
-        """Returns the size in bytes of the largest record that one of Postdate's own topics accepts. If the topic is
-        unknown, the caller looks it up and builds again.
+        """Returns the size in bytes of the largest record that one of Postdate's own topics accepts. Notes an unknown
+        topic in `batch.unknown`; except for a bulk control, `Dispatcher.dispatch` looks it up and builds again.
 
-        While the limit is unknown, every record counts as small enough. If the broker refuses one as too large, the
-        batch is built again with a lower limit.
+        While the limit is unknown, every record counts as small enough. If the broker refuses one as too large,
+        `Aborts` lowers the limit of a known topic for the next attempt.
         """
         topic = self._target_of(own_topic)
         if topic is None:

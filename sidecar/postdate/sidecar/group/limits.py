@@ -11,7 +11,8 @@ REVOKE_WAIT_MS_MAX: Final = 5_000
 # The holds of a shard are in the metadata of a group offset, for which brokers allow 4,096 bytes by default.
 HOLD_NOTE_CHARS_MAX: Final = 4_000
 
-# Changes of holds that wait for the poll thread: operators request them, and the loop runs at least ten times a second.
+# Changes of holds that wait for the poll thread: operators request them, and unless it releases shards, the loop runs
+# some ten times a second or more.
 HOLD_REQUESTS_MAX: Final = 64
 
 # Records of one poll: large enough to make the cost of the call negligible, small enough that four polls fit an inbox.

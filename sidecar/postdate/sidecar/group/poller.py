@@ -288,7 +288,8 @@ class Poller:
             thread.shard.partition_fault(fault)
 
     def _commit_offsets(self) -> None:
-        """Commits R of each shard that has taken over, with its holds. R is for lag tools; no owner resumes from it."""
+        """Commits R of each delivering shard whose R has changed, with its holds. R is for lag tools; no owner resumes
+        from it."""
         offsets: dict[Partition, int] = {}
         for part, thread in self.shards.items():
             read = thread.shard.next_request

@@ -1,4 +1,4 @@
-"""The log of actions: each permitted change over HTTP, with its user, its time and its answer.
+"""The log of actions: each permitted change over HTTP, but not a plan, with its user, its time and its answer.
 
 The log consists of JSON lines in the data directory. It survives a restart, and has the same protection as the messages
 there. It has at most two files of ACTIONS_FILE_SIZE_BYTES_MAX: a full file replaces the previous one. All workers of
@@ -57,8 +57,8 @@ class ActionLog:
         self._directory = directory
 
     def record(self, entry: Entry) -> None:
-        """Appends an entry with one write and without a sync. A failure is only logged, since the change has already
-        been made."""
+        """Appends an entry with one write and without a sync. A failure is only logged, since the change may already
+        have been made."""
         if self._directory is None:
             return
         line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
@@ -77,7 +77,7 @@ class ActionLog:
             log.warning("the log of actions in %s cannot be written: %s", self._directory, error.strerror)
 
     def read(self) -> list[Entry]:
-        """Returns all entries, the oldest first. Raises OSError."""
+        """Returns all complete entries, in the order in which they were written. Raises OSError."""
         if self._directory is None:
             return []
         with self._locked(self._directory) as (present, previous):
@@ -133,7 +133,8 @@ def entry_of(request: Request, response: Response, process: str, now_ms: int, ke
 def merged_actions(answers: Sequence[Mapping[str, Any]], limit: int) -> list[Entry]:
     """Returns the newest entries of several processes, the newest first.
 
-    A forwarded action has one entry. An action of a command has one entry for each process that the command called.
+    A forwarded action has one entry, that of the process that received it. If this entry is missing, and for an action
+    of a command, there is one entry for each process that was called.
     """
     parts: dict[str, dict[str, Entry]] = {}
     received: dict[str, Entry] = {}

@@ -41,7 +41,7 @@ from postdate.wire.values.durations import format_duration
 
 
 def apply_request(overlay: IndexOverlay, record: Record, request: Request | RequestRefused) -> int:
-    """Ingests one request. Returns the first due time of its new entry, or NO_FIRST_DUE if there is no entry.
+    """Ingests one request. Returns `first_key_due` of its new entry, or NO_FIRST_DUE if there is no new entry.
 
     REQUIRES: the overlay's index has not ingested `record.offset` yet, and requests are applied in offset order.
     """

@@ -1,8 +1,8 @@
 """Decides which entries a bulk control selects, and which bulk control is in force.
 
 The bulk controls of a shard that have not ended are rows of the timer index, ascending by offset. The first is *in
-force* once its request is ingested; the others wait. A bulk control acts on every pending entry below its offset that
-it selects, in bounded transactions (docs/protocol.md, "Bulk control").
+force* once its request is ingested; the others wait. A bulk control acts on the pending entries below its offset that
+it selects (`Bulk.acts_on`), in bounded transactions (docs/protocol.md, "Bulk control").
 
 Thread rule: functions over their arguments, for any thread.
 """
@@ -25,7 +25,7 @@ from postdate.wire.values.windows import not_before
 
 @dataclass(frozen=True, slots=True)
 class Bulk:
-    """A bulk control in force."""
+    """A bulk control whose request is ingested: it is in force, or waits for an earlier one."""
 
     offset: int
     request: BulkRequest
@@ -35,7 +35,7 @@ class Bulk:
     def acts_on(self, entry: Entry, offset: int) -> bool:
         """True if the control ends or moves this entry, which belongs to the request at `offset`. O(1).
 
-        It ignores an entry that a later control has moved, and never moves a recurring schedule.
+        It ignores an entry that this or a later control has moved, and never moves a recurring schedule.
         """
         return self.may_act_on(entry, offset, entry.requested_due)
 

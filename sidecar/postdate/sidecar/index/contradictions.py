@@ -60,8 +60,9 @@ def check_series(overlay: IndexOverlay, fate: Fate, old: Entry) -> None:
 
 
 def check_delivered(overlay: IndexOverlay, rows: Iterable[IdRow], at_ms: int, next_request: int) -> None:
-    """Checks that ingest accepted no pending request that the log shows to be dropped. A request is dropped if it
-    follows a message of the same id in `rows`: the messages that a record at `at_ms` has delivered.
+    """Checks that ingest accepted no pending request that the log shows to be dropped. A request with `drops` is
+    dropped if, within the window, it follows a message of the same id in `rows`: the messages that a record at `at_ms`
+    has delivered. A stored request is not checked, since an earlier owner has accepted it.
 
     REQUIRES: the fates of that record are not applied yet. `next_request`: the offset of the next request to ingest.
     Raises Contradicted. O(rows).

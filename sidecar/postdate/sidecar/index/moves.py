@@ -62,8 +62,9 @@ def choose_deferred(index: TimerIndex, now_ms: int) -> bool:
     """Chooses the times of some entries with an even spread whose windows the fine ring now covers. Returns True if
     more such entries may follow.
 
-    `now_ms`: the broker's time. An entry moves only if both its old and its new time are later: otherwise a later
-    message of the same key could leave first. O(entries), at most DEFERRED_ENTRIES_MAX.
+    `now_ms`: the broker's time. An entry moves only if both its old and its new time are after `now_ms`: otherwise a
+    later message of the same key could leave first. Does nothing while there is a bulk control. O(entries), at most
+    DEFERRED_ENTRIES_MAX.
     """
     if index.timer_log.bulks:  # a bulk sweep visits each entry once, so no entry may move behind it
         return False

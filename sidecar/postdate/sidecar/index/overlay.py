@@ -178,8 +178,8 @@ class IndexOverlay:
         return self._timer_log.delivered.window_ms
 
     def was_sent(self, offset: int) -> bool:
-        """True if a request that is not pending was delivered or became a dead letter; False also if its end is
-        forgotten."""
+        """True if a request that is not pending ended by its delivery, as a dead letter, or as a completed schedule.
+        False also for controls, for requests that were refused at ingest, and if the end is forgotten."""
         first_due = self._first_due(offset)
         if first_due is None or first_due == ENDING_DUE:
             return False
@@ -234,8 +234,8 @@ class IndexOverlay:
     def learn_policies(self, rows: list[PolicyRow]) -> None:
         """Adds the named retry policies of a committed record.
 
-        Raises Contradicted if a policy applied to requests that were ingested here without it. An old row is skipped: a
-        known row replaces it for all pending requests.
+        Calls `contradicted` if a policy applied to requests that were ingested here without it. An old row is skipped:
+        a known row replaces it for all pending requests.
         """
         known = self._timer_log.policies if self._changes.policies is None else self._changes.policies
         fresh = [row for row in rows if row not in known]
@@ -272,7 +272,7 @@ class IndexOverlay:
         self._changes.marks[offset] = mark
 
     def put_accepted(self, offset: int, due_ms: int, raw: bytes) -> None:
-        """Adds an encoded message without an id, not stored, under its first due time. O(1)."""
+        """Adds an encoded message without an id, not stored. `due_ms`: the time of its first key. O(1)."""
         self._changes.entries[entry_key(due_ms, offset)] = raw
         if self._spread is not None:
             self._spread.count(due_ms, 1)
@@ -371,12 +371,13 @@ class IndexOverlay:
 
     @property
     def left_ms(self) -> int:
-        """Messages with times up to this one may have left, so no time of an even spread is chosen before it."""
+        """Messages with times up to this one may have left, so a time of an even spread is chosen after it, if the
+        window allows."""
         return max(self.now_ms, self.logged_ms)
 
     def choose_ms(self, offset: int, due_ms: int, length_ms: int, is_even: bool) -> tuple[int, Spread]:
         """Returns the time at which a message with a window leaves, if request `offset` set its due time, and the way
-        of choosing it. With `is_even`, the time is not in the past, unless the whole window is. REQUIRES:
+        of choosing it. With `is_even`, the time is after `left_ms`, unless the window ends before. REQUIRES:
         `origin_prefix`. O(1) unless `is_even`: see `timing_wheel.even_spread`."""
         drawn_ms = due_ms + self.draw_ms(offset, length_ms)
         if not is_even:
@@ -439,8 +440,8 @@ class IndexOverlay:
             self._changes.ids[caller_id] = None
 
     def note_end(self, offset: int, caller_id: bytes, sent: bool) -> None:
-        """Remembers that a request has ended. `sent`: True if a delivery or a dead letter ended it, False if another
-        request did."""
+        """Remembers that a request has ended. `sent`: True if a delivery, a dead letter or the completion of a
+        schedule ended it, False if another request did."""
         if not sent and offset >= self._timer_log.first_dues_from:  # below it, `was_sent` has no first due time
             self._changes.ended[control_end_key(offset)] = b""
         key = self._timer_log.outcomes.key(caller_id, self.at_ms) if caller_id else None

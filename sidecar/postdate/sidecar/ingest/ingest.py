@@ -46,9 +46,9 @@ _CONTROLS: dict[int, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """The rules by which the requests of one shard are accepted. `store_after_ms`: a request is stored if it is due
-    more than this after its record's timestamp; 0: no request is stored. `counts`: the counters to update. `traces`:
-    the queue for spans."""
+    """The rules by which the requests of one shard are accepted. `store_after_ms`: a single message is stored if it is
+    due more than this after its record's timestamp, and every schedule is stored; 0: nothing is stored. `counts`: the
+    counters to update. `traces`: the queue for spans."""
 
     rules: RequestRules
     partition: int
@@ -68,9 +68,9 @@ def ingest(
 ) -> int:
     """Applies a batch of requests, and writes the changes together with R. Returns how many of `records` were used.
 
-    Stops early if too many entries wait under key 0 (rule 1), or if a request must wait for a bulk control. The caller
-    offers the rest again after a dispatch. Records below R are skipped, but count. `ending_max`: the most entries that
-    may wait under key 0. `at_ms`: the local time, epoch ms. `now_ms`: the broker's; -1 if unknown.
+    Stops early if too many entries (`ending_max`) or bytes wait under key 0 (rule 1), or if a request must wait for a
+    bulk control. The caller offers the rest again after a dispatch. Records below R are skipped, but count as used.
+    `at_ms`: the local time, epoch ms. `now_ms`: the broker's time; -1 if unknown.
     """
     rules, partition, quota, counts = intake.rules, intake.partition, intake.quota, intake.counts
     overlay = _overlay(index, intake, at_ms, now_ms)

@@ -14,7 +14,7 @@ ENDING_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
 # this many.
 BULK_CONTROLS_MAX: Final = 16
 
-# The interval at which a shard without messages publishes a new low-water mark, and moves R past markers. To find them,
-# it reads the request topic for at most MARKERS_READ_S.
+# A shard that has committed nothing for this long publishes a new low-water mark. A quiet shard moves R past markers at
+# this interval at most. To find the markers, it reads the request topic, with a time-out of MARKERS_READ_S.
 SETTLE_MS: Final = 60_000
 MARKERS_READ_S: Final = 0.2

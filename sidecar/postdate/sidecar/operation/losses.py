@@ -5,7 +5,8 @@ any part of it; with a reason in `_OPEN_ENDED` it also covers later requests. If
 acceptance covers, the shard halts again and names that loss.
 
 An acceptance never causes a duplicate: a request that is given up is no longer delivered, even if it was not delivered
-before. Each use is logged as an error and written into the dispatch log with the next owner record.
+before. The first use of an acceptance in a takeover is logged as an error. The next owner record lists all accepted
+losses.
 
 Thread rule: belongs to the shard's thread.
 """

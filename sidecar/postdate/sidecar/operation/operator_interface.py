@@ -84,8 +84,8 @@ class OperatorInterface:
         return self.loss
 
     def may_rebuild(self) -> bool:
-        """False if only this index has fates that Kafka has lost: after a rebuild their messages would be delivered
-        again. A topic that was created again has none of these messages."""
+        """False, with a line in the log, if only this index has requests or fates that Kafka has lost: a rebuild would
+        lose messages or deliver them again. True if a topic was created again, since it has none of these records."""
         loss = self.loss
         if loss is None or loss.reason not in IRREPLACEABLE or self.reason is HaltReason.TOPIC_RECREATED:
             return True
@@ -95,8 +95,8 @@ class OperatorInterface:
     # ---- instructions ----------------------------------------------------------------------------------------------
 
     def instruction(self, steady_ms: float) -> str:
-        """Returns the pending instruction: `resume`, `rebuild`, or empty. Records an accepted loss. Checks once a
-        second."""
+        """Takes and returns the pending instruction: `resume`, `rebuild`, or empty. Records an accepted loss. Ignores
+        an instruction that accepts another loss than that of the halt. Checks once a second."""
         if steady_ms < self._instruction_check_at:
             return ""
         self._instruction_check_at = steady_ms + INSTRUCTION_INTERVAL_MS
@@ -118,7 +118,7 @@ class OperatorInterface:
         return instruction.do
 
     def _open(self) -> None:
-        """Loads the halt of an earlier process, once."""
+        """Loads the last status of an earlier process, with its halt and accepted losses, once."""
         if self._opened:
             return
         self._opened = True
@@ -134,7 +134,7 @@ class OperatorInterface:
     ) -> None:
         """Writes the status if it is due. If `index` is None, the figures of the index stay as last written.
 
-        Costs a comparison if nothing is due. Raises TimerIndexError if the index fails.
+        Costs a few comparisons if nothing is due. Raises TimerIndexError if the index fails.
         """
         steady = self._ctx.clock.steady_ms()
         written = self._written
@@ -164,8 +164,8 @@ class OperatorInterface:
         return (written.next_request, written.next_dispatch) != (checkpoint.next_request, checkpoint.next_dispatch)
 
     def _query_lag(self, index: TimerIndex | None) -> int | None:
-        """Returns the number of offsets of the request topic from R on. One request to Kafka; None if there is no
-        answer."""
+        """Returns the number of offsets of the request topic from the next request to read; None if that request is
+        unknown, or if Kafka does not answer. Sends one request to Kafka."""
         known = self._written if index is None else index.checkpoint
         read = None if known is None else known.next_request
         if read is None:

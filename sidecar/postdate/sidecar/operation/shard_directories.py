@@ -68,7 +68,7 @@ def no_shard_in(data: Path) -> str:
 
 
 def find_shards(data: Path) -> list[FoundShard]:
-    """Returns every shard of a data directory, sorted by name; empty if there is none.
+    """Returns every shard of a data directory, sorted by cluster, request topic and partition; empty if there is none.
 
     A shard with several directories is listed once, with the newest status.
     """

@@ -1,8 +1,9 @@
 """The status of a shard for other processes on this machine: `status.json` in its directory.
 
 The shard replaces this small file from time to time; `postdate shard status` reads it together with the mapped wheel,
-whether the process runs or not. It is for people and tools, with one exception: the shard itself reads its last halt
-and the accepted losses, since a log that was truncated and has grown again no longer shows the loss.
+whether the process runs or not. The file is for people and tools, with one exception: when a process opens the shard,
+it reads the last halt and the accepted losses, since a log that was truncated and has grown again no longer shows the
+loss.
 
 Thread rule: functions; a file has one writer, the shard that acts for the directory.
 """
@@ -56,7 +57,8 @@ class ShardStatus(msgspec.Struct, kw_only=True, frozen=True):
     takeover: int = 0
     pending: int = 0
     lag: int | None = None
-    """The number of offsets of the request topic from R on; None if unknown, for example if Kafka did not answer."""
+    """The number of offsets of the request topic from `next_request` on; None if unknown, for example if Kafka did not
+    answer."""
     held: list[str] = []
     """The holds of the shard: delivery, intake, target NAME."""
     skew_ms: float | None = None
@@ -75,7 +77,7 @@ def write_status(directory: Path, status: ShardStatus) -> None:
 
 
 def read_status(directory: Path) -> ShardStatus | None:
-    """Returns the last written status of a directory; None if there is none."""
+    """Returns the last written status of a directory; None if there is none, or if it cannot be read."""
     data = read_bounded(directory / STATUS_NAME)
     try:
         return None if data is None else _decoder.decode(data)

@@ -1,7 +1,7 @@
-"""The child processes of the demo, the benchmark and the test package. The output of each goes to files.
+"""The child processes of the demo, the benchmark and the test package. The output of each usually goes to files.
 
 Each child runs in a separate session, so that Ctrl-C in the terminal reaches only the command, which then stops the
-children in order. With `setpriv`, the kernel also ends them if the command is killed.
+children in order. If `setpriv` is installed, the kernel sends each child SIGTERM if the command is killed.
 
 Thread rule: main thread.
 """
@@ -24,7 +24,8 @@ _RUNNING = re.compile(r"^running: (\d+) shards?$", re.MULTILINE)
 
 
 class Child:
-    """One command of Postdate as a process. Its stdout and stderr go to files in `directory`."""
+    """One command of Postdate as a process. Its stdout and stderr go to files in `directory`. With `show_stderr`, its
+    stderr is that of this process."""
 
     def __init__(self, name: str, directory: Path, arguments: Sequence[str], *, show_stderr: bool = False) -> None:
         self.name = name
@@ -72,7 +73,7 @@ class Child:
         return int(reported[-1]) if reported else 0
 
     def kill(self) -> None:
-        """Sends SIGKILL to the process, without any cleanup."""
+        """Sends SIGKILL to the process, so that it cannot clean up, and waits for its end."""
         self.was_killed = True
         os.kill(self.pid, signal.SIGKILL)
         self.exit_code()

@@ -51,9 +51,11 @@ log = logging.getLogger(__name__)
 
 
 def run(config: Config) -> int:
-    """Serves until SIGTERM or SIGINT; returns the exit code. Waits for unavailable brokers.
+    """Serves until SIGTERM or SIGINT, or until another deployment fences all shards of this process; returns the exit
+    code. Waits for unavailable brokers.
 
-    Raises ConfigError if the process must not start, and ClientFailed.
+    Raises ConfigError or KafkaFault if the process cannot start, SettingRefused if no group client can be created, and
+    ClientFailed.
     """
     forbid_core_dumps()
     prepare_data_directory(config.data_path)
@@ -67,7 +69,7 @@ def run(config: Config) -> int:
 
 
 def _serve(config: Config, kafka: Kafka, admin: Admin, bound: socket.socket | None, traces: TraceQueue | None) -> int:
-    """Serves until a signal ends the process; returns the exit code."""
+    """Serves as `run`; returns the exit code."""
     factory = ShardFactory(config, kafka, admin, traces)
     poller = Poller(None, factory.start, announce, _in_background)
 
@@ -139,8 +141,8 @@ class Checked(NamedTuple):
 
 
 def check_topics(config: Config, admin: Admin) -> Checked:
-    """Checks the live topics. Raises ConfigError, naming the broken rules of the first request topic that cannot be
-    served, and KafkaFault."""
+    """Checks the live topics and the limit of open files. Raises ConfigError if the limit is too low, or if a request
+    topic cannot be served, with the broken rules of the first such topic. Raises KafkaFault."""
     retentions: dict[str, int] = {}
     warnings: list[str] = []
     needed = 0

@@ -19,8 +19,8 @@ WATCH_END_S: Final = 0.2
 # Measured: 64 shards with a producer each use 518 file descriptors, plus some tens of open files of RocksDB.
 OPEN_FILES_PER_SHARD: Final = 16
 
-# The pause between two attempts of a process that starts while brokers are unavailable; an attempt takes 15 s at most.
-# The pause doubles up to the maximum, which adds to lateness once the brokers are back.
+# The pause between two attempts of a process that starts while brokers are unavailable. Each request of an attempt
+# takes 15 s at most. The pause doubles up to the maximum, which adds to lateness once the brokers are back.
 START_PAUSE_S_MIN: Final = 1.0
 START_PAUSE_S_MAX: Final = 10.0
 

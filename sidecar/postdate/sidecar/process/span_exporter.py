@@ -39,7 +39,7 @@ _CONTEXT_LOGGER = "opentelemetry.trace"
 
 @contextmanager
 def tracing(config: Config) -> Iterator[TraceQueue | None]:
-    """Provides the queue for spans; None if `traces` is off. Raises ConfigError if the packages are missing."""
+    """Provides the queue of steps to trace; None if `traces` is off. Raises ConfigError if the packages are missing."""
     if config.traces == "off":
         yield None
         return
@@ -90,7 +90,7 @@ class SpanThread:
         self._thread.start()
 
     def close(self) -> None:
-        """Makes spans of the queued steps, and exports them. Waits for a few seconds at most."""
+        """Makes spans of the queued steps, and exports them. Waits up to SPANS_CLOSE_S_MAX for each of the two."""
         self._closing.set()
         self._thread.join(SPANS_CLOSE_S_MAX)
         ending = threading.Thread(target=self._provider.shutdown, name="spans end", daemon=True)

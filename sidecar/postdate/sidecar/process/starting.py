@@ -1,10 +1,11 @@
 """The start of a process while brokers are unavailable: it waits, alive but not ready, until they answer.
 
-Only a refusal ends the wait: credentials or a TLS handshake that a broker does not accept, a missing right, a broken
-topic rule. Each attempt uses a new client. An older client may keep sending requests to a broker that has frozen; a new
-client cannot connect to that broker, and so uses another one.
+The wait also ends if the process is asked to stop, or at any error except Unreachable: a broker does not accept the
+credentials or the TLS handshake, a right is missing, a topic rule is broken. Each attempt uses a new client. An older
+client may keep sending requests to a broker that has frozen; a new client cannot connect to that broker, and so uses
+another one.
 
-Thread rule: `wait_for_kafka` is called by the main thread, which stays free for signals; each attempt runs in a thread.
+Thread rule: the main thread calls `wait_for_kafka` and stays free for signals; each attempt runs in a separate thread.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def wait_for_kafka(kafka: Kafka, request: Callable[[Admin], T], poller: Poller) 
     """Returns the result of `request` once the brokers answer; None if the process is asked to stop before that.
 
     Logs the cause of each failed attempt, and sets it as `poller.waits_for` for probes. Raises ConfigError if a broker
-    refuses this process, and every error of `request` except Unreachable.
+    refuses this process, and every error of `request` or of the new client except Unreachable.
     """
     pause_s, began = START_PAUSE_S_MIN, time.monotonic()
     while not poller.is_stopping:

@@ -1,6 +1,6 @@
 """`postdate run --workers N`: a parent process that starts N workers with the same command, restarts crashed ones, and
 adds up the shards that they deliver for. Each worker is a member of the consumer group, whose protocol distributes the
-shards. Each serves its own HTTP port: the configured one for the first worker, and the following ones for the others.
+shards. If an HTTP port is configured, the first worker serves it, and each further worker serves the next port.
 If `group_instance_id` is configured, each worker is a static member with its own name.
 
 Thread rule: the main thread waits; one thread per worker reads its stdout.
@@ -122,7 +122,7 @@ class Workers:
                 worker.process.send_signal(signal.SIGTERM)
 
     def wait(self) -> int:
-        """Watches the workers until all have ended; returns the exit code of the parent."""
+        """Watches and restarts the workers until all have finally ended; returns the exit code of the parent."""
         stop_by = 0.0
         while True:
             alive = [worker for worker in self.workers if worker.process.poll() is None]
@@ -153,7 +153,8 @@ class Workers:
 
 
 def run_workers(config: Config) -> int:
-    """Runs `config.workers` processes until SIGTERM or SIGINT; returns the exit code."""
+    """Runs `config.workers` processes until SIGTERM or SIGINT, or until each has ended with an exit code of `_FINAL`;
+    returns the exit code."""
     configure_logging(config.log_level)
     forbid_core_dumps()
     workers = Workers(config.workers, config.http.port, config.group_instance_id)

@@ -1,8 +1,9 @@
 """The cancel gate: holds messages back while requests that could change them are unread.
 
-While the gate is closed, a message may leave only if its due time is not after the timestamp of the last request read.
-So a cancel that was written before the due time wins, even if no process was running then. Modes: `takeover` closes the
-gate until the requests that existed at the takeover have been read, `always` never opens it, and `off` never closes it.
+While the gate is closed, a message may leave only if its due time is not after the highest timestamp of the requests
+read. So a cancel that was written before the due time wins, even if no process was running then. Modes: `takeover`
+closes the gate until the requests that existed at the takeover have been read. `always` never opens it; once all
+requests are read, messages up to the present time may leave. `off` never closes it.
 
 Thread rule: belongs to the shard's thread.
 """
@@ -30,7 +31,8 @@ class CancelGate:
             self.read_ms = -1
 
     def note_read(self, timestamp_ms: int) -> None:
-        """Notes that the requests up to this timestamp have been read."""
+        """Notes that the requests up to this timestamp have been read. The mode `always` also passes the present time,
+        once all requests are read."""
         self.read_ms = max(self.read_ms, timestamp_ms)
 
     def try_open(self, offset: int) -> bool:

@@ -3,8 +3,8 @@
 A thread that waits for a commit cannot be stopped from outside. After `release` it begins no further turn, and closes
 its index when the commit returns. The next owner's fence decides the outcome of its transaction.
 
-Thread rule: `release`, `join`, `wake_if_needed` and `is_resting` from the poll thread; private methods from this
-thread.
+Thread rule: `release`, `join`, `wake_if_needed` and `is_resting` from the poll thread; private methods from the
+shard's thread.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class ShardThread:
 
     def wake_if_needed(self) -> None:
         """Wakes a shard from a long sleep if there is an instruction, or if the time of the sleep is over: the sleep
-        itself takes longer if the machine was suspended meanwhile. One system call."""
+        itself takes longer if the machine was suspended meanwhile. One system call during a long sleep, otherwise
+        none."""
         until = self._rests_until
         if until > 0:
             ctx = self.shard.ctx

@@ -107,7 +107,7 @@ class Slot:
 
 class SlottedReader:
     """A LogReader that reads only while its takeover holds a slot. Opens the underlying reader at the first read with a
-    slot."""
+    slot, and again at its position after the slot was lost."""
 
     def __init__(self, open_at: Callable[[int], LogReader], offset: int, slot: Slot) -> None:
         self._open_at = open_at

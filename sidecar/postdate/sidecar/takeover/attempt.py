@@ -48,7 +48,8 @@ class Attempt:
     def run(
         self, confirmation: Confirmation, operator: OperatorInterface, broker_clock: BrokerClock, owned_seq: int
     ) -> TakenOver:
-        """Takes the shard over. Raises Halted if a halt is confirmed, and the errors of the steps."""
+        """Takes the shard over. Raises Halted if a halt is confirmed, Retriable if it is not confirmed yet, and the
+        errors of the steps."""
         with confirmation.context() as ctx:
             try:
                 taken = self._steps(ctx, confirmation, operator, broker_clock, owned_seq)

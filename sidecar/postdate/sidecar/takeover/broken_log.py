@@ -1,9 +1,10 @@
 """Handles a break in `seq`: a dispatch-log record is missing or duplicated, or another program wrote one.
 
 The missing fates are unknown, so delivering the requests that they may have ended could cause duplicates. An operator
-may accept the loss of these requests: all that were written before the record at the break or within an hour after it,
-except those that STORE holds. An owner that replays the same break later finds the owner record that names the accepted
-loss, and continues in the same way.
+may accept the loss of these requests, except those that STORE holds. They are all requests that the broker stamped
+before the record at the break or within an hour after it. If the timestamps are not the broker's, they are all requests
+up to the present end of the topic. An owner that replays the same break later finds the owner record that names the
+accepted loss, and continues in the same way.
 
 Thread rule: the shard's thread, after the fence.
 """
@@ -32,8 +33,8 @@ class SeqBroken(Exception):
 
 @dataclass(slots=True)
 class _LastBreak:
-    """The last break of the log, found by reading on from an earlier break. `accepted_end`: the end of its accepted
-    loss; -1 if no owner record names one."""
+    """The last break of the log, found by reading from the first known break on. `accepted_end`: the end of its
+    accepted loss; -1 if no owner record names one."""
 
     expected: int
     record: Record | None = None

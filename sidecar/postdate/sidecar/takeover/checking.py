@@ -35,8 +35,8 @@ class TakeoverProgress:
     logged_ms: int = -1
     """The time of the last committed record of the dispatch log; -1 if it has none, or before step 5."""
     replaceable: bool = True
-    """False if a loss stands or was accepted, since this index may then contain what the topics have lost; also False
-    once the index has contradicted the log."""
+    """False if a loss stands or was accepted and the index is not empty, since this index may then contain what the
+    topics have lost. Also False once the index has contradicted the log."""
 
 
 def check(
@@ -45,8 +45,9 @@ def check(
     """Compares R and D with the logs: step 2.
 
     `standing`: the loss for which this shard halted before. After a truncated log has grown again, only this loss shows
-    that offsets were used twice. Raises Halted if a log has lost records that the index has seen, unless their loss was
-    accepted and, if they were requests, the topic has grown past their offsets.
+    that offsets were used twice. Raises Halted if a log has lost records that the shard has read, unless their loss was
+    accepted and, if they were requests, the topic has grown past their offsets. For lost dispatch-log records,
+    acceptance does not help if the index that knows their fates is missing.
     """
     index, acceptance = opened.index, acceptance or AcceptedLosses()
     replaceable = standing is None and not acceptance.accepted

@@ -45,7 +45,7 @@ class Confirmation:
             admin.close()
 
     def note_wrong_answer(self) -> None:
-        """Notes that an answer was wrong: until `clear`, each attempt uses a new admin client."""
+        """Notes that an answer may have been wrong: until `clear`, each attempt uses a new admin client."""
         self._is_in_doubt = True
 
     def clear(self) -> None:

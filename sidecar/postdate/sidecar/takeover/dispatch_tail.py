@@ -83,7 +83,8 @@ def last_committed(
 
 def last_committed_record(ctx: ShardContext, start: int, end: int, accepted: AcceptedLosses) -> Record | None:
     """Returns the last committed record of the dispatch log in [start, end), not decoded; None if there is none. Skips
-    accepted foreign records. Reads backwards from the end, in windows that grow fourfold. Raises as `read_log`."""
+    accepted foreign records. Reads windows that all end at `end`, each four times as long as the one before, until one
+    contains a record. Raises as `read_log`."""
     span = TAIL_OFFSETS
     while start < end:
         first = max(start, end - span)

@@ -68,7 +68,8 @@ class Start:
 def find_start(ctx: ShardContext, bounds: LogBounds, acceptance: AcceptedLosses) -> Start:
     """Returns the start of an empty index; changes nothing.
 
-    Raises Halted, naming the range, if Kafka no longer holds the needed records and their loss was not accepted.
+    Raises Halted, naming the range, if Kafka no longer holds the needed records and their loss was not accepted. Raises
+    Halted in any case if the request topic ends below the requests that were read. Raises as `decode` and `read_log`.
     """
     record = last_committed_record(ctx, bounds.start, bounds.end, acceptance)
     req_start = ctx.admin.start_offsets([ctx.requests])[ctx.requests]
@@ -89,7 +90,8 @@ def start_at(low: int, position: int, takeover: int, last: DispatchRecord, logge
 
 
 def start_empty(ctx: ShardContext, index: TimerIndex, start: Start, acceptance: AcceptedLosses) -> None:
-    """Fills an empty index from STORE with requests below `start.low`, then sets its R and D."""
+    """Fills an empty index from STORE with requests below `start.low`, then sets its R, D and retry policies, and the
+    ids of delivered messages."""
     stored = rebuild(ctx, index, start.low, 0, acceptance, start.logged_ms) if start.low else 0
     overlay = IndexOverlay(index)
     overlay.advance(next_request=start.low, next_dispatch=start.position, seq=start.seq, takeover=start.takeover)
@@ -108,7 +110,8 @@ def _read_ids_back(ctx: ShardContext, index: TimerIndex, start: Start, acceptanc
 
     Reading begins one window and DISPATCH_LOG_RETENTION_MARGIN_MS before the first request at or above `start.low`,
     since every unread request is at least as new. If there is no such request, reading begins as long before the last
-    record below the replay. If a producer stamped that request, reading begins at the start of the log.
+    record below the replay. If the producer, not the broker, stamped the request, reading begins at the start of the
+    log.
     """
     window_ms = index.timer_log.delivered.window_ms
     if not window_ms or not start.remembers:

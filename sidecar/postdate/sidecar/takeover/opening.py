@@ -2,8 +2,8 @@
 "Takeover".
 
 An unusable index is moved aside for the operator, and an empty one is opened, since Kafka holds everything that a
-rebuild needs. The shard halts if a topic was re-created, since Kafka has then lost pending messages, and if a topic or
-a partition is missing.
+rebuild needs. The shard halts if a topic was re-created, since Kafka has then lost pending messages. It also halts if a
+topic is missing, or a partition that this process may not add.
 
 If another process holds the directory for long, the shard uses a directory beside it: the newest free one that it used
 before, or a new one. Reuse keeps the number of directories small and may save a rebuild: the reused index is merely
@@ -58,7 +58,7 @@ def open_index(ctx: ShardContext) -> Opened:
 
     Raises Halted if a topic was re-created or is missing, or if it lacks the partition and this process may not add it.
     Raises NotAuthorized if a topic may not be described, Locked if the shard is released while it waits for the
-    directory, and StorageError.
+    directory, StorageError, and the other faults of the admin client.
     """
     topics = ctx.admin.describe(ctx.own.names())
     for name in (ctx.own.requests, ctx.own.dispatch_log, ctx.own.store):

@@ -1,7 +1,7 @@
 """Reads STORE, the store topic: it holds the entries of requests that the request topic need not keep.
 
-Part of step 5 of a takeover (docs/protocol.md). After the fence no older owner can write to STORE, so STORE is read
-completely, up to the bound of step 5.
+Part of step 5 of a takeover (docs/protocol.md); also used after step 6, if R moves past deleted requests. After the
+fence no older owner can write to STORE, so STORE is read completely, up to the record that `write_bound` appends.
 
 Thread rule: the shard's thread. Cost: one pass over the records that compaction has left, some 20 us per pending entry.
 """

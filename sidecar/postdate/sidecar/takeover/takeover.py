@@ -126,8 +126,9 @@ def bound(ctx: ShardContext, fenced: FencedShard) -> Bounded:
 def recover(ctx: ShardContext, bounded: Bounded, confirm: Callable[[Halted], None]) -> Recovered:
     """Brings the index up to the bound, from its present state or from nothing: steps 5 and 6.
 
-    Raises Halted, naming the range, if Kafka no longer holds the needed records; an existing index is kept. `confirm`:
-    returns once a halt is confirmed; raises Retriable as long as a stale answer may have caused the halt.
+    Raises Halted, naming the range, if Kafka no longer holds the needed records and their loss was not accepted; an
+    existing index is kept. `confirm`: returns if a halt is confirmed; raises Retriable as long as a stale answer may
+    have caused the halt.
     """
     progress, start, give_up_to = bounded.fenced.progress, None, -1
     why = "too old to continue from"
@@ -184,8 +185,8 @@ def _has_missed(ctx: ShardContext, bounded: Bounded, progress: TakeoverProgress)
     after a record, so the first missing offset is the marker of that record's transaction. An aborted transaction adds
     a record and a marker. A transaction whose commit was requested leaves fewer offsets: before the request, D was
     moved to its record. Any other owner that ended a request committed at least two transactions: its owner record and
-    the fates. After a power failure that lost the last step of D, the wheel is invalid: its stamp belongs to that
-    write.
+    the fates. A power failure may lose the write that last moved D. The wheel's stamp belongs to that write, so the
+    wheel is then invalid, and `rebuilds` shows it.
     """
     index, seen = progress.index, progress.index.checkpoint.next_dispatch
     if seen is None or seen >= bounded.start or progress.rewind_to >= 0:
@@ -272,8 +273,8 @@ def _give_up(ctx: ShardContext, progress: TakeoverProgress, start: int) -> None:
 
 
 def _replay(ctx: ShardContext, progress: TakeoverProgress, start: int, end: int) -> None:
-    """Applies every committed record from D (or `rewind_to`) to the bound: step 6. Writes D, seq and the changes
-    together."""
+    """Applies every committed record from D (or `rewind_to`) to the bound, except accepted foreign records: step 6.
+    Writes D and seq together with the changes of each piece; at the end, moves D to the bound."""
     index, in_memory = progress.index, 0
 
     def apply(records: list[Record]) -> None:
@@ -324,7 +325,8 @@ def _pieces(ctx: ShardContext, records: list[Record]) -> Iterator[list[tuple[Rec
 
 
 def _apply_piece(ctx: ShardContext, progress: TakeoverProgress, piece: list[tuple[Record, DispatchRecord]]) -> None:
-    """Applies these records in one local write, after those of `_pass_over`. Raises SeqBroken or Contradicted."""
+    """Applies these records in one local write, after the writes of `_pass_over`. Raises SeqBroken, Contradicted or
+    Stopped."""
     index = progress.index
     at_ms = max(piece[-1][0].timestamp_ms, 0)
     overlay = IndexOverlay(index, at_ms, replaceable=progress.replaceable, origin_prefix=ctx.origin_prefix)
@@ -349,8 +351,8 @@ def _apply_piece(ctx: ShardContext, progress: TakeoverProgress, piece: list[tupl
 
 
 def _pass_over(ctx: ShardContext, index: TimerIndex, decoded: DispatchRecord) -> None:
-    """Marks as ended all requests at offsets that were used twice: an operator has accepted that these requests are
-    never read.
+    """Marks as ended all requests from R on at offsets that were used twice: an operator has accepted that these
+    requests are never read.
 
     The range is unbounded, so this takes several writes. All of them precede the write that moves D past the record: if
     the process dies between two writes, the next process reads the record again. Raises Stopped.
@@ -377,10 +379,10 @@ def claim_ownership(
     `requests_end`: the result of `end_of_requests` after the fence. `owned_seq`: the seq of the last owner record of
     this process.
 
-    Writes no record if that record is still the last one of the log, the broker's time is known, no policy is new and
-    no loss was accepted. The old record then stays valid, since the new fence has ended all older transactions; and a
-    shard with slow commits has time for other work. The first transaction verifies the bound of the recovery. Raises as
-    `ShardOwnership.run`.
+    Writes no record if the last owner record of this process is still the last record of the log, the broker's time is
+    known, no policy is new and no loss was accepted. The old record then stays valid, since the new fence has ended all
+    older transactions; and a shard with slow commits has time for other work. The first transaction verifies the bound
+    of the recovery. Raises as `ShardOwnership.run`.
     """
     index = recovered.index
     accepted = recovered.acceptance.accepted
@@ -415,7 +417,7 @@ def changed_policies(
     """Returns the rows by which the settings of this process change the named retry policies; empty if too many rows
     would result.
 
-    A process that does not use format 2 leaves the policies of other processes as they are.
+    A process with a format below RETURNS_VERSION leaves the policies of other processes as they are.
     """
     if ctx.config.format_version < RETURNS_VERSION:
         return []

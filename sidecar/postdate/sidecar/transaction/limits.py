@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-# If a record is refused in a transaction that writes to at least this many topics, the producer is not used again. A
-# connection has at most five requests of an idempotent producer in flight, so further requests wait. When the
-# transaction fails, the client drops the waiting requests without correcting the sequence numbers.
+# The producer of a transaction that writes to at least this many topics is not used again if a record was refused and
+# the client dropped another one. A connection has at most five requests of an idempotent producer in flight, so further
+# requests wait. When the transaction fails, the client drops the waiting requests without correcting the sequence
+# numbers.
 GAP_TOPICS_MIN: Final = 5
 
 # The shortest time between two acknowledgements that `TopicOutcome.waits_ms` contains. `slow_topics` of `dispatch`

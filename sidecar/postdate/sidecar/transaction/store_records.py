@@ -27,7 +27,7 @@ class StoreRecords:
         return offset, *self._record(entry, offset)
 
     def rewritten(self, entry: Entry, offset: int) -> OutgoingRecord:
-        """Returns the same record, but a refusal of this record is not attributed to the entry."""
+        """Returns the same record as `record`, but with NOBODY: its refusal is not attributed to the entry."""
         return NOBODY, *self._record(entry, offset)
 
     def _record(self, entry: Entry, offset: int) -> tuple[str, int, bytes, bytes | None, Headers]:

@@ -101,8 +101,8 @@ class ShardOwnership:
     clock: Clock
     broker_clock: BrokerClock
     verify: Callable[[int], None] | None
-    """Called by the first transaction before its commit, with the offset of its dispatch-log record; None once it has
-    verified the bound. Raises UnverifiedBound."""
+    """Called before the first commit, with the offset of the dispatch-log record; None once it has verified the bound.
+    Raises UnverifiedBound."""
     before_commit: Callable[[int], None] | None
     """Called before each commit with the offset of the dispatch-log record; None: no call."""
     remembers: Callable[[], bool]
@@ -327,7 +327,8 @@ class ShardOwnership:
             raise GraceOver(f"a grace ended at {content.grace_end_ms}, but the record was appended at {appended_ms}")
 
     def _has_gap(self, messages: list[OutgoingRecord]) -> bool:
-        """True if the brokers would also refuse the next transaction of this producer."""
+        """True if the sequence numbers may have a gap (GAP_TOPICS_MIN): then the brokers would also refuse the next
+        transaction of this producer."""
         is_refused = any(outcome.faults for outcome in self.outcomes.values())
         return is_refused and self._gave_up and len({message[1] for message in messages}) >= GAP_TOPICS_MIN
 

@@ -1,7 +1,7 @@
 """Creates verdicts: records of the verdicts topic with the outcome of a request, in the transaction that decides it.
 
-A verdict is decided when the transaction is built, never at ingest (rule 2 of docs/protocol.md): in between, another
-owner may have delivered the entry that a control acts on.
+The verdict on a control is decided when the transaction is built, not at ingest (rule 2 of docs/protocol.md): in
+between, another owner may have delivered the entry that the control acts on.
 
 | setting | answered requests |
 | --- | --- |

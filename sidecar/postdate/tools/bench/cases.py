@@ -240,9 +240,9 @@ def burst(environment: BenchEnvironment, size: Size) -> Figures:
 def _rates(
     environment: BenchEnvironment, requests: str, copied: str, sidecar: BenchSidecar, count: int, fate: str = DELIVERED
 ) -> dict[str, float]:
-    """Follows a sidecar that has just started until `count` requests have the fate. Returns its rate, memory and costs
-    and, unless `copied` is empty, the rate of a raw copy to the topic `copied`, and the sidecar's rate divided by
-    it."""
+    """Follows a sidecar that has just started until `count` requests have the fate, and stops it. Returns its rate,
+    memory, costs and share of long transactions. Unless `copied` is empty, also returns the rate of a raw copy to the
+    topic `copied`, and the sidecar's rate divided by that rate."""
     sidecar.wait_for_takeover()
     cost = Cost(environment, sidecar)
     with closing(Journal(environment.kafka, requests, fate)) as journal:

@@ -1,6 +1,7 @@
 """The environment of a case: a cluster, new topics, the sidecar under test, and the load.
 
-Each process is registered with the ExitStack of the caller before it starts. Thread rule: main thread.
+Each process of Postdate is registered with the ExitStack of the caller before it starts; a raw program ends with its
+`with` block. Thread rule: main thread.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ class BenchEnvironment:
 
     def fill(self, requests: str, requests_to_send: Iterable[Request]) -> None:
         """Produces the requests, to the partitions in turn, and waits until all are acknowledged. Raises PostdateError
-        if one is not."""
+        if one is not, or KafkaFault."""
         producer, count, requests_to_send = self.kafka.plain_producer(), 0, iter(requests_to_send)
         lost: list[KafkaFault] = []
 

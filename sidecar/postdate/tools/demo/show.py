@@ -64,7 +64,7 @@ class Show:
         """Runs the demo. Returns True if the ledger found no lost, repeated, early or altered message, and the audit
         found every message delivered and no violation.
 
-        Raises PostdateError if the run could not continue.
+        Raises PostdateError or KafkaFault if the run could not continue.
         """
         with DemoScreen(self.console, self.messages) as screen:
             self._create_topics(screen)

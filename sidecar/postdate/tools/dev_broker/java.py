@@ -21,8 +21,8 @@ _ADVICE = (
 
 def find_java(what: str = "Kafka") -> str:
     """Returns the path of a java executable of version 17 or later. Raises DevBrokerFailed if the Java of JAVA_HOME
-    (without JAVA_HOME, the first on PATH) is missing or older. The message names the remedy, and `what`, which needs
-    Java."""
+    (without JAVA_HOME, the first on PATH) is missing, older or of unknown version, or does not run. The message names
+    the remedy. `what`: the program that needs Java."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if java is None or not os.access(java, os.X_OK):

@@ -173,7 +173,8 @@ class LocalBroker(DevBroker):
         return self._process.pid
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Returns when a transaction has succeeded; downloads the jars first if they are missing.
+        """Returns when a transaction has succeeded, or at once if the process runs; downloads the jars first if they
+        are missing.
 
         Raises DevBrokerFailed, and leaves no process behind, if Java, PySpark or the port is unavailable, or if the
         broker does not start.

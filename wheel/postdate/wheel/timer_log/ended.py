@@ -192,7 +192,7 @@ class DeliveredIds:
 
     def outdated(self, at_ms: int) -> bytes | None:
         """Returns the key below which rows are outdated, or None if there are no such rows. Rows are outdated if no
-        request that is written at or after `at_ms` needs them, or if their hour exceeds DELIVERED_HOURS_MAX.
+        request that is written at or after `at_ms` needs them, or if DELIVERED_HOURS_MAX later hours have rows.
 
         Keeps one more hour, since the timestamps of requests may go back.
         """

@@ -4,10 +4,10 @@ A row of the column family `blocks` contains the number of entries of its range 
 the lowest offset put into the range since it was last empty. This offset is a lower bound of the offsets of the counted
 entries, so a shard whose log begins at offset 1,000 reports 1,000 and not 0. A row is deleted when its count reaches 0.
 
-The low-water mark is the lowest offset of the first row, or the next request to read if there is no row. It never
-exceeds the smallest offset of a counted entry, and both lie in the same range. A range that does not become empty would
-hold the mark at the first offset put into it. So the timer log checks which requests of the range have ended, and
-raises the lower bound (`raised`).
+Without regard to bulk controls, the low-water mark is the lowest offset of the first row, or the next request to read
+if there is no row. It never exceeds the smallest offset of a counted entry, and both lie in the same range. A range
+that does not become empty would hold the mark at the first offset put into it. So the timer log checks which requests
+of the range have ended, and raises the lower bound (`raised`).
 
 The rows change in the same WriteBatch as the entries. `changed` is pure except for the cache. The timer log calls
 `keep` after the write has succeeded. Thread rule: the thread that owns the index uses it.
@@ -49,7 +49,7 @@ class PendingCounts:
 
     def changed(self, delta: WriteDelta) -> dict[int, RangeCount]:
         """Returns the new content of the rows that the changes alter. The caller deletes rows with 0 pending entries.
-        Raises Corrupt if a count would be negative."""
+        Raises Corrupt if a count would be negative, or if a row does not decode."""
         counts: dict[int, int] = {}
         lowest: dict[int, int] = {}
         for column in (delta.gained, delta.parked_gained):

@@ -135,7 +135,7 @@ class TimerLogReader:
 
     def first_due(self, offset: int) -> int | None:
         """Returns the first due time of a request that became an entry, or None. Valid for offsets from the low-water
-        mark on. One seek."""
+        mark on. At most one seek: none if the latest row covers the offset."""
         base, packed = self._firsts_row
         position = (offset - base) * 8
         if not 0 <= position < len(packed):
@@ -194,8 +194,8 @@ class TimerLogReader:
     def scan(
         self, after: bytes | None, before: bytes, limit: int, size_bytes_max: int = limits.SCAN_SIZE_BYTES_MAX
     ) -> tuple[list[bytes], list[bytes]]:
-        """Returns keys and values of the entries in (after, before), ascending: at most `limit`, and no more once their
-        values have `size_bytes_max`, but at least one entry. O(entries returned), about 0.6 us each."""
+        """Returns keys and values of the entries in (after, before), ascending: at most `limit`. Stops once the values
+        have `size_bytes_max`, so the last value may exceed this bound. O(entries returned), about 0.6 us each."""
         return self._scan("entries", FIRST_KEY if after is None else after + _AFTER, before, limit, size_bytes_max)
 
     def scan_from(
@@ -304,8 +304,8 @@ class TimerLog(TimerLogReader):
     def write(self, changes: EntryChanges) -> WriteDelta:
         """Makes all changes visible in one WriteBatch, or none of them. They are durable after the next `sync`.
 
-        Returns the delta of the changes, for the wheel. Raises DiskFull or StorageError (nothing changed; retry),
-        Corrupt. O(changes), about 3 us an entry, most of it in RocksDB.
+        Returns the delta of the changes, for the wheel. Raises DiskFull, StorageError or Corrupt; then nothing has
+        changed. O(changes), about 3 us an entry, most of it in RocksDB.
         """
         delta = delta_of(changes)
         rows = self._pending_counts.changed(delta)
@@ -339,7 +339,7 @@ class TimerLog(TimerLogReader):
 
         Legal at any time: an ended request never becomes pending again, and new requests have higher offsets. Raises
         Corrupt if the row of the range counts pending entries but there are none; DiskFull or StorageError as `write`.
-        O(steps), two look-ups each; amortised O(1) a request, since the row keeps the raised bound.
+        O(steps), up to two look-ups each; amortised O(1) a request, since the row keeps the raised bound.
         """
         low = offset = self._lowest_entry()
         if self._low == _NONE_PENDING:
@@ -411,7 +411,8 @@ class TimerLog(TimerLogReader):
 
     def tidy(self) -> bool:
         """Frees what earlier writes no longer need: rows below the low-water mark, and range tombstones in memory.
-        Returns True if it wrote to the log. Raises DiskFull or StorageError; a later call then does the same work."""
+        Returns True if it may have deleted rows; a flush alone returns False. Raises DiskFull or StorageError; a later
+        call then does the same work."""
         trims = self._low_water_moved()
         if trims:
             self._trim_firsts()
@@ -440,8 +441,8 @@ class TimerLog(TimerLogReader):
         self._trim_from = low
 
     def forget_outcomes(self, at_ms: int, read_ms: int = -1) -> None:
-        """Deletes outcomes of ids that are older than the window, at most once in each window. Deletes deliveries that
-        no later request can refer to, at most once an hour.
+        """Deletes outcomes of ids that are older than the window, at most once in each window. Deletes the outdated
+        hours of deliveries (`DeliveredIds.outdated`).
 
         `read_ms` is the time up to which requests were read, in epoch ms, or -1 if unknown.
         """

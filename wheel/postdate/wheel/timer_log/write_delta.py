@@ -26,7 +26,7 @@ Signed = NDArray[np.int64]
 @dataclass(frozen=True, slots=True)
 class Column:
     """Entries as columns of one length: due time, request offset, length of the value, and `counted`, which is True for
-    entries that are not in STORE. A `counted` of None means that no entry is in STORE."""
+    entries that are not in STORE. A `counted` of None means that no entry is in STORE; the wheel ignores `counted`."""
 
     due: Unsigned
     offset: Unsigned

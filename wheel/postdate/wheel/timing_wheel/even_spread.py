@@ -73,8 +73,9 @@ class EvenSpread:
     def choose(self, due_ms: int, last_ms: int, drawn_ms: int, is_counted: bool = False) -> int | None:
         """Returns the chosen time in [`due_ms`, `last_ms`], or None if the fine ring does not know the section yet.
 
-        `drawn_ms` lies in the same range, and is returned if the section has no tick left that begins after `now_ms`.
-        `is_counted`: the wheel already counts the message at `drawn_ms`.
+        `drawn_ms` lies in the same range. It is returned if its tick is chosen, or if the section has no tick left that
+        begins after `now_ms`. `is_counted`: the wheel already counts the message at `drawn_ms`, which is then also
+        returned if its tick may not be chosen.
         """
         if last_ms - due_ms >= self._span_ms:
             due_ms += (drawn_ms - due_ms) // self._span_ms * self._span_ms

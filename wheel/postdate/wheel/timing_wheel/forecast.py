@@ -38,7 +38,8 @@ def pending_by_horizon(rings: Rings, now_ms: int) -> dict[str, int]:
     entries under due time 0 and of parked entries are separate.
 
     A slot counts at its beginning, so an entry may be due up to a tick (in the hour ring, up to an hour) after its
-    horizon. The sum of all numbers is exactly the number of pending entries. O(slots).
+    horizon. The sum of all numbers is exactly the number of pending entries, unless the wheel is being built.
+    O(slots).
     """
     geometry = rings.geometry
     result = {ENDING: rings.ending.count, OVERDUE: rings.overdue.count}
@@ -95,7 +96,7 @@ def due_load(rings: Rings, before_ms: int) -> ForecastLoad:
 
 def next_due_ms(rings: Rings) -> int | None:
     """Returns a lower bound of the earliest due time: 0 if an entry is overdue or has due time 0 in its key, None if
-    nothing is pending.
+    there are no entries other than parked ones.
 
     Amortised O(1). Valid only for rings that are not being built.
     """

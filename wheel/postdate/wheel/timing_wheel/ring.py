@@ -9,8 +9,8 @@ Number n (a tick or an hour since the epoch) lies in slot n mod size. Worked exa
 Invariants: a slot with count 0 is free (state and bytes 0, min_due NO_DUE); any other slot contains its number. min_due
 is a lower bound of the due times in the slot: `add` may lower it, and `remove` never raises it while the slot has
 entries. The caller keeps all numbers within one turn of the ring. A contradiction (a count below 0, or a slot that
-belongs to another number) raises no error. The method clamps the count and returns False, and the owner of the ring
-rebuilds it, since it is a hint.
+belongs to another number) raises no error. The method sets a count below 0 to 0 and returns False. The owner then
+rebuilds the rings, since they are a hint.
 
 Cost: `add` and `remove` O(k log k) for k entries, about 0.1 us an entry in batches; `add_one` and `remove_one` 2 us;
 `first_held` O(slots passed), amortised O(1) for a caller that starts where its last search stopped; `empty_slots` O(n).

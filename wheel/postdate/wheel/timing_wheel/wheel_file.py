@@ -8,9 +8,10 @@ A file is valid at open if all of these conditions hold:
 
 - It has this format, this geometry and the digest of this timer log, which depends on the log's random id.
 - Its sequence is even, and no rebuild was in progress.
-- The stamp's RocksDB sequence number and next request equal the log's, and its counts equal the log's counters.
-- It was closed cleanly and has the right crc; or it was written since the last boot, and its counters and slots do not
-  contradict each other. Unless the machine has rebooted, the page cache holds exactly the written bytes.
+- The stamp's RocksDB sequence number and next request equal the log's. The rings' counts of entries, of entries under
+  due time 0 and of parked entries equal the log's counters.
+- It was closed cleanly and has the right crc; or it was not, but was written since the last boot, and its counters and
+  slots do not contradict each other. Unless the machine has rebooted, the page cache holds exactly the written bytes.
 
 A new file replaces any other one; a reader that still maps the old file keeps its content. Only errors of the file
 system are raised.

@@ -1,6 +1,6 @@
 """Keeps the wheel in step with the timer log: applies writes, loads hours, rebuilds.
 
-Every update of the file happens here, between `begin` and `commit`. A rebuild empties the rings and then counts the
+Every update of the rings happens here, between `begin` and `commit`. A rebuild empties the rings and then counts the
 entries of the timer log piece by piece, in order of their keys. An entry written during the rebuild is counted at once
 if the scan has passed its key, and otherwise by the scan. So the rings are right at the end, and nothing waits for the
 rebuild.

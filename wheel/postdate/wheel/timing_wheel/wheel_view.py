@@ -93,7 +93,8 @@ class WheelView:
     def snapshot(self) -> WheelSnapshot:
         """Returns one consistent state. O(file), about 1 ms.
 
-        Raises TornRead if the owner is always busy, or died in an update: read again later.
+        Raises TornRead if the owner is always busy, or died in an update: read again later. Raises StorageError or
+        Corrupt if the owner has replaced the file and the new one cannot be mapped.
         """
         self._follow()
         for _ in range(TORN_READS_MAX):

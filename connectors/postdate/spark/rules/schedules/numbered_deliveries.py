@@ -507,8 +507,8 @@ class NumberedDeliveries:
         return first[0] if first is not None else 0
 
     def overdue(self) -> int:
-        """Returns the number of overdue occurrences behind the position, up to OCCURRENCES_STEPPED_MAX. No occurrence
-        from the first one in a pause that has not ended is overdue."""
+        """Returns the number of overdue occurrences behind the position, up to OCCURRENCES_STEPPED_MAX. Counting
+        stops at the first occurrence in a pause that has not ended."""
         number, nominal_ms, count = self.position.number, self.position.next_ms, 0
         before_ms = self._bounds.overdue_before_ms - (self._request.window_ms or 0)
         if self._kind.from_ms >= before_ms:

@@ -27,7 +27,7 @@ class Findings:
         self.counts[figure] += size
 
     def find(self, figure: str | None, verdict: str, text: str, size: int = 1) -> None:
-        """Records a problem, and adds `size` to the figure named `figure`. A repeated problem is not counted again."""
+        """Records a problem, and adds `size` to the figure `figure`, unless `problems` has the problem already."""
         self.is_sound = False
         problem = verdict, text
         if problem in self.problems:

@@ -1,4 +1,4 @@
-"""Holes in the numbers of a schedule: occurrences or extra deliveries without a fate, between two fates in the log.
+"""Holes in the numbers of a schedule: occurrences or extra deliveries without a fate, before one that has a fate.
 
 A hole is `unsettled` if the dispatch log may have lost fates of the schedule, and otherwise `missing`. If the log may
 have lost fates, dead letters of the times in a hole may remain, so these times are kept.

@@ -26,7 +26,7 @@ def first_piece(offsets: Sequence[int], acts_on: Sequence[int], entries_max: int
     together, but at least one group. Practically O(entries).
 
     `offsets`: the offsets of the entries under key 0, ascending. `acts_on`: the field of each entry; for a control the
-    request on which it acts, for a cancelled or replaced request the request that ends it, -1 if there is none.
+    request on which it acts; for an ended entry the request that ended it or, if kept or dropped, survived it; or -1.
     """
     index_of = {offset: index for index, offset in enumerate(offsets)}
     last = list(range(len(offsets)))  # a later entry of the group, or itself; the last one identifies the group

@@ -35,7 +35,7 @@ from postdate.wheel.entry import Kind, decode_entry, decode_head
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, LAST_KEY, split_key
 
-#: The limits of a transaction are divided by this while messages for other targets wait for the second cursor.
+#: The most entries of a scan are divided by this while messages for other targets wait for the second cursor.
 _SHORT = 4
 
 #: Entries under key 0, and no others, are due before this time.
@@ -46,8 +46,8 @@ _BEFORE_MESSAGES_MS = 1
 class Due:
     """The input of one transaction: keys and values, ascending. `keys_after_gaps`: keys that follow an unread key.
     `read_to`: all entries due up to this key were read. `full`: the scan of the first cursor reached its limit.
-    `short`: that limit was reduced, or an abort limits the transaction. `has_more`: more entries may be due. `ordered`:
-    no entry under key 0 waits, and neither an abort nor an isolation of Postdate's topics limits the scan. `parked`:
+    `short`: that limit was reduced, also because of `is_attributing`. `has_more`: more entries may be due. `ordered`:
+    no entry under key 0 waits, `is_attributing` is False, and Postdate's own topics are not isolated. `parked`:
     keys and values of parked entries. `trial`: the isolated target of a trial. `own_filter`: selects the messages that
     may leave; None: all may. `now_ms`: the last millisecond that has passed by the broker's clock. `behind_ms`: only
     entries due at least this long before `now_ms` may leave, because of the cancel gate, a hold or a bulk control.
@@ -291,8 +291,8 @@ class DueReader:
     def _refused(
         self, index: TimerIndex, isolated: Isolated, steady_ms: float, before_ms: int, stays: Collection[int]
     ) -> tuple[bytes, bytes] | None:
-        """Returns a refused entry whose next attempt, alone in a transaction, is due. Forgets refused entries that have
-        ended, or that are neither parked nor due."""
+        """Returns a refused entry whose next attempt, alone in a transaction, is due; None if there is none. Of the
+        entries before it, forgets those whose attempt is due, if they have ended, or are neither parked nor due."""
         for offset, refused in list(isolated.refused.items()):
             if refused.next_at > steady_ms or offset in stays:
                 continue

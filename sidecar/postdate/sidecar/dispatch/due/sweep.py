@@ -16,10 +16,10 @@ from postdate.wheel.index import TimerIndex
 
 
 class Sweep:
-    """Stores entries that are still pending when the age of their request is half of the retention, such as parked
-    entries.
+    """Marks entries that are still pending, and not stored, when the age of their request is half of the retention,
+    such as parked entries. The next transaction stores them.
 
-    A sweep visits the requests in order, each once, and stops at the first pending request below this age, since later
+    A sweep visits the requests in order, each once, and stops at the first such entry below this age, since later
     requests are normally younger still. It then rests until that request is old enough, but for at most an eighth of
     the age, since a broker's clock may have gone back. Its state is in memory only: after a restart it begins at the
     low-water mark again, and skips ranges of 4,096 offsets that contain only stored entries.

@@ -6,10 +6,10 @@ A target that is to blame becomes *isolated*: its entries are parked and leave i
 so that no transaction with messages for other targets aborts or waits because of it. One state for each isolated target
 covers all cases:
 
-- `messages_max`: the most messages of one trial. A failed trial at least halves this number, down to one, unless only a
-  few of its entries were refused. A fast trial at most doubles it. So a slow target gets as many messages as it can
-  accept. If the target refuses all records, the number falls to one, and the trials are the probes of an open circuit
-  breaker.
+- `messages_max`: the most messages of one trial. A failed trial at least halves this number, down to one, unless it
+  retried an entry alone, or only a few of its entries were refused. A fast trial at most doubles it. So a slow target
+  gets as many messages as it can accept. If the target refuses all records, the number falls to one, and the trials
+  are the probes of an open circuit breaker.
 - `failing_since`, `failed_at`: a message for an unavailable target becomes a dead letter only if the target's trials
   kept failing for the retry budget, the target acknowledged no record meanwhile, and the message's own budget is used
   up. A refusal sets `acknowledged_at`, but not `accepted_at`.
@@ -186,8 +186,8 @@ class FaultAttribution:
 
     @property
     def is_attributing(self) -> bool:
-        """True after an abort, or after long waits for one topic: the next common transaction is small, and each of its
-        messages has a delivery report."""
+        """True after the abort of a common transaction, after a trial in which other topics failed, or after long waits
+        for one topic: the next common transaction is small, and each of its messages has a delivery report."""
         return self._entries_max < inf
 
     @property

@@ -1,9 +1,10 @@
 """Limits the messages per second that this shard sends to a target, and schedules the messages that wait for their
 turn.
 
-Each target has a token bucket, filled by the steady clock. If the bucket is empty, a due message is parked, like a
-message for a failing target, so that it delays no other message. When the bucket has filled for a slice of time,
-`next_messages` reads the next parked messages, in order of due time, directly into a transaction.
+Each target with a rate has a token bucket, filled by the steady clock. If the bucket is empty, or earlier messages of
+the target wait, a due message is parked, like a message for a failing target, so that it delays no other message. When
+the bucket has filled for a slice of time, `next_messages` reads the next parked messages, in order of due time,
+directly into a transaction.
 
 Cost, even with a million waiting messages: each is read, moved, and read once more when it leaves. They are not kept in
 memory. A turn in which no message may leave checks the head of a heap. A turn in which some messages may leave reads
@@ -133,7 +134,8 @@ class TargetRates:
         return bool(self._turns) and self._turns[0][0] <= self._steady_ms
 
     def admits(self, target: str, key: bytes, sent: Mapping[str, int]) -> bool:
-        """True if a due message may join this transaction, which contains `sent` messages for each target so far.
+        """True if a due message may join this transaction, which so far contains `sent` messages for each target with a
+        rate.
 
         REQUIRES: `begin` for this turn, and ascending keys for each target. O(1), plus a seek at the first message of a
         target.
@@ -162,7 +164,8 @@ class TargetRates:
         return max(int(bucket.tokens + _NEARLY), 0)
 
     def spend(self, sent: Mapping[str, int]) -> None:
-        """Spends tokens for a committed transaction. `sent`: its number of messages for each target."""
+        """Spends tokens for a transaction that was or may have been committed. `sent`: its number of messages for each
+        target with a rate."""
         for target, count in sent.items():
             bucket = self._bucket(target)
             if bucket is not None:

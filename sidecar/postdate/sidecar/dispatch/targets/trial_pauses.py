@@ -63,8 +63,8 @@ class LateCredit:
         """Charges a trial to the credit. Returns how long the target must pause, in ms; 0 if the credit suffices.
 
         `late_ms`: the time by which messages for other targets waited longer for the trial than usual; a negative value
-        adds credit. `credit_max_ms`: the maximum credit. `hangs`: the target is known to be the cause, so the pause is
-        not limited.
+        adds credit. `credit_max_ms`: the maximum credit. `hangs`: the target is known to be the cause, so only
+        LATE_TRIAL_REST_MS_MAX limits the pause.
         """
         earned_ms = max(now_ms - self._updated_at, 0.0) / LATE_TRIAL_REST
         self._left_ms = min(min(self._left_ms + earned_ms, credit_max_ms) - late_ms, credit_max_ms)
