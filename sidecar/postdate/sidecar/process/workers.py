@@ -46,7 +46,6 @@ class Worker:
         self._delay_s = WORKER_RESTART_S_MIN
         self.restart_at = 0.0
         self.is_given_up = False
-        self.start()
 
     def start(self) -> None:
         """Starts a worker with the command line of this process."""
@@ -55,7 +54,7 @@ class Worker:
             command += ["--http-port", str(self._parent.http_port + self.number)]
         if self._parent.instance_id:  # two members with one name would fence each other
             command += ["--group-instance-id", f"{self._parent.instance_id}-{self.number}"]
-        self.started_at = time.monotonic()
+        self.started_at, self._stops = time.monotonic(), 0
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=False)  # noqa: S603 - our own command line
         self._reader = threading.Thread(target=self._read, args=(self.process,), daemon=True)
         self._reader.start()
@@ -69,6 +68,12 @@ class Worker:
                     self._parent.report()
         self.shards = 0
         self._parent.report()
+
+    def stop(self, stops: int) -> None:
+        """Sends SIGTERM to the running process, unless it has got that many of them."""
+        if self._stops < stops:
+            self._stops = stops
+            self.process.send_signal(signal.SIGTERM)
 
     def schedule_restart(self) -> None:
         """Sets the time of the restart, after a pause that doubles if the worker did not run for long."""
@@ -94,17 +99,20 @@ class Worker:
 
 
 class Workers:
-    """The workers of a parent process, and the sum of their shards."""
+    """The workers of a parent process, and the sum of their shards. `start` starts their processes."""
 
     def __init__(self, count: int, http_port: int, instance_id: str = "") -> None:
         self.http_port = http_port
         self.instance_id = instance_id
         self._lock = threading.Lock()
         self._reported = 0
-        self._stopping = False
-        self.workers: list[Worker] = []
-        for number in range(count):
-            self.workers.append(Worker(number, self))
+        self._stops = 0
+        self.workers = [Worker(number, self) for number in range(count)]
+
+    def start(self) -> None:
+        """Starts all workers."""
+        for worker in self.workers:
+            worker.start()
 
     def report(self) -> None:
         """Announces the sum if it has changed."""
@@ -115,18 +123,17 @@ class Workers:
                 announce(total)
 
     def stop(self) -> None:
-        """Asks every worker to stop gracefully."""
-        self._stopping = True
-        for worker in self.workers:
-            if worker.process.poll() is None:
-                worker.process.send_signal(signal.SIGTERM)
+        """Makes `wait` stop every worker gracefully. May be called by a signal handler, also while a worker starts."""
+        self._stops += 1
 
     def wait(self) -> int:
         """Watches and restarts the workers until all have finally ended; returns the exit code of the parent."""
         stop_by = 0.0
         while True:
             alive = [worker for worker in self.workers if worker.process.poll() is None]
-            if self._stopping:
+            if self._stops:
+                for worker in alive:
+                    worker.stop(self._stops)
                 stop_by = stop_by or time.monotonic() + WORKER_STOP_S
                 if not alive:
                     return Exit.OK
@@ -164,5 +171,6 @@ def run_workers(config: Config) -> int:
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
+    workers.start()
     log.info("process %d runs %d workers", os.getpid(), config.workers)
     return workers.wait()

@@ -7,12 +7,16 @@ a broker.
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import sys
 import threading
+from typing import Any
 
 import pytest
 
 from postdate.sidecar.errors import Exit
+from postdate.sidecar.process import workers
 from postdate.sidecar.process.workers import Workers
 from support.deployments.ports import free_port
 from support.deployments.sidecars import wait_until
@@ -26,6 +30,7 @@ def command_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_worker_that_is_not_started_again_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
     parent = Workers(2, http_port=65_535)
+    parent.start()
     ended: list[int] = []
     watch = threading.Thread(target=lambda: ended.append(parent.wait()))
     watch.start()
@@ -46,6 +51,7 @@ def test_a_worker_that_is_not_started_again_is_named_once(caplog: pytest.LogCapt
 
 def test_the_parent_ends_when_no_worker_is_left_to_start() -> None:
     parent = Workers(2, http_port=65_536)
+    parent.start()
     assert parent.wait() == Exit.USAGE
     for worker in parent.workers:
         worker._reader.join()
@@ -53,9 +59,32 @@ def test_the_parent_ends_when_no_worker_is_left_to_start() -> None:
 
 def test_each_worker_is_a_static_member_of_its_own_name() -> None:
     parent = Workers(2, http_port=65_536, instance_id="host")
+    parent.start()
     commands = [worker.process.args for worker in parent.workers]
     assert parent.wait() == Exit.USAGE
     for number, (worker, command) in enumerate(zip(parent.workers, commands, strict=True)):
         worker._reader.join()
         assert isinstance(command, list)
         assert command[-2:] == ["--group-instance-id", f"host-{number}"]
+
+
+def test_a_worker_that_starts_while_the_parent_stops_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal may arrive between the start of a process and the assignment of its handle."""
+    parent = Workers(1, http_port=65_535)
+    parent.start()
+    (worker,) = parent.workers
+    make_process = subprocess.Popen
+
+    def interrupted(*args: Any, **options: Any) -> subprocess.Popen[str]:
+        process = make_process(*args, **options)
+        parent.stop()
+        return process
+
+    worker.process.kill()
+    worker.process.wait()
+    worker.restart_at = -1.0
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    monkeypatch.setattr(workers, "WORKER_STOP_S", 5.0)
+    assert parent.wait() == Exit.OK
+    worker._reader.join()
+    assert worker.process.returncode != -signal.SIGKILL
