@@ -150,7 +150,8 @@ def control_selected(loader: Loader, headers: Headers, options: dict[str, Any]) 
         _print(fields, output)
     if silent:
         limit = format_duration(wait.timeout_ms)
-        fail(f"no count from {counted(silent, 'partition')} within {limit}; the controls will be carried out")
+        remedy = "each control is carried out, unless it was refused: postdate dead-letters list"
+        fail(f"no count from {counted(silent, 'partition')} within {limit}; {remedy}")
     if wait.wanted and output == "text":
         click.echo(f"{counted(total, 'message')} {_DONE[action]}", err=True)
 
