@@ -70,6 +70,14 @@ def test_a_later_run_continues_behind_the_extra_deliveries() -> None:
     assert [verdict for verdict, _ in twice.position.problems] == ["duplicate"]
 
 
+def test_a_missing_extra_delivery_of_a_completed_schedule_is_counted_in_one_run() -> None:
+    end = End("completed", at(0), 50, 0)
+    first = triggered(records=(), fates=sound().fates, end=end).judged()
+    assert any("completed, though occurrence 1 is due" in text for _, text in first.position.problems)
+    again = Case(triggers=[TRIGGER], known=first.position, end=end).judged()
+    assert (sum(again.added), again.position.problems) == (0, first.position.problems)
+
+
 def test_a_pending_extra_delivery_is_overdue_and_may_be_cancelled() -> None:
     case = triggered(records=(), fates=sound().fates)
     assert case.judged().overdue == 1

@@ -66,7 +66,9 @@ class ExtraDeliveries:
             first_ms=0, problems=(), reasons=(), extras=(), **{name: getattr(begun, name) for name in _PLACE}
         )
         kind = DeliveryKind(is_extra=True, from_ms=trigger.at_ms, cause=cause)
-        judge = NumberedDeliveries(trigger.as_request(self._request), position, kind, self._audited, Findings())
+        judge = NumberedDeliveries(
+            trigger.as_request(self._request), position, kind, self._audited, self._known_of(control)
+        )
         judge.judge_all(events)
         judge.leave_unexplained()
         if end is not None and end.name == "completed" and was_known and judge.may_have_lost_next():
@@ -85,8 +87,15 @@ class ExtraDeliveries:
     def finish(self) -> None:
         """Adds the findings about all controls to those of the schedule. Requires that the dead letters are settled."""
         for control, findings, waiting_fates in self._found:
-            self._findings.include(findings, f"extra deliveries by offset {control}")
+            self._findings.include(findings, _whose(control))
             self.waiting_fates += waiting_fates
+
+    def _known_of(self, control: int) -> Findings:
+        """Returns findings with the problems that earlier runs have found for this control, so that they are not
+        counted again."""
+        prefix = f"{_whose(control)}: "
+        known = ((verdict, text) for verdict, text in self._known.problems if text.startswith(prefix))
+        return Findings(tuple((verdict, text.removeprefix(prefix)) for verdict, text in known))
 
     def may_be_pending(self) -> bool:
         """True if a control may have lost its fate, and none of its extra deliveries has a fate."""
@@ -99,6 +108,10 @@ class ExtraDeliveries:
         """Returns the offset of the log record with the last delivery of the ended controls; -1 if there is none."""
         ended = (extra.log_offset for extra in self.positions.values() if not extra.next_ms)
         return max(ended, default=-1)
+
+
+def _whose(control: int) -> str:
+    return f"extra deliveries by offset {control}"
 
 
 def _judge_end(position: Position, end: End | None, findings: Findings) -> None:
