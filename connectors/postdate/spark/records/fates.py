@@ -197,14 +197,14 @@ def exceptional_fate_rows(log: DataFrame, since_ms: int | None) -> DataFrame:
     later; None is no such time.
     """
     is_wanted = F.col("late") if since_ms is None else F.col("late") | (F.col("at_ms") >= since_ms)
-    return _all_fate_rows(log.where(~F.col("all_delivered") | is_wanted), is_wanted | _has_name(F.col("fate")))
+    return _all_fate_rows(log, is_wanted)
 
 
 def occurrence_fates(log: DataFrame) -> DataFrame:
     """Returns one row for each fate of occurrences or of an extra delivery in the records that parse: the origin, and a
     struct `fate` as OCCURRENCE_FATE. A skip of several occurrences is one fate."""
-    occurrence_log = log.where(F.col("parses") & has_occurrences())
-    exploded = occurrence_log.select("*", F.posexplode("fates").alias("place", "text"))
+    texts = F.when(F.col("parses") & has_occurrences(), F.col("fates"))
+    exploded = log.select("*", F.posexplode(texts).alias("place", "text"))
     split = exploded.select(*_PLACED, _values(F.col("text")).alias("values"))
     name, is_skip = F.get("values", 2), F.get("values", 2) == "skipped"
     is_extra = one_of(name, _EXTRAS)
@@ -236,9 +236,16 @@ def _has_name(fate: Column) -> Column:
 
 
 def _all_fate_rows(log: DataFrame, is_wanted: Column | None = None) -> DataFrame:
-    exploded = log.where("parses").select("*", F.posexplode("fates").alias("place", "fate"))
+    """Returns one row for each fate in the records that parse. With `is_wanted`, returns all fates of the records that
+    satisfy it, and of other records only the fates with more than the name `delivered`.
+
+    Spark would move a filter on `parses` below the projections that compute it, and repeat their expressions. Spark
+    does not move a condition within a generator.
+    """
+    parses = F.col("parses") if is_wanted is None else F.col("parses") & (~F.col("all_delivered") | is_wanted)
+    exploded = log.select("*", F.posexplode(F.when(parses, F.col("fates"))).alias("place", "fate"))
     if is_wanted is not None:
-        exploded = exploded.where(is_wanted)
+        exploded = exploded.where(is_wanted | _has_name(F.col("fate")))
     for columns in _fate_steps():
         exploded = exploded.select(*columns)
     return exploded
