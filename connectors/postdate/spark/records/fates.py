@@ -76,10 +76,11 @@ _ROWS = "array<array<string>>"
 # within a text, it writes a backslash before each quotation mark.
 _QUOTED_NUMBER, _QUOTED_FIRST = '"[0-9]', r'\[\["|\],\["'
 
-# The texts before and after the fates if they are the last field, the text between two fates, the end of the usual one,
-# and a pattern for a fate after another: its group leaves out a single `"delivered"`. A quote after a comma is not
-# escaped, and the single brace after the fates ends the record. So a match is neither inside a text nor inside a nested
-# field. With a greedy quantifier for the values, Java would recurse for each of them.
+# The texts before and after the fates if they are the last field, the text between two fates, the last value of most
+# fates, and a pattern for a fate after another. Its group leaves out the name of a fate that only has the name
+# `delivered`. A quote after a comma is not escaped, and the single brace after the fates ends the record. So a match is
+# neither inside a text nor inside a nested field. With a greedy quantifier for the values, Java would recurse for each
+# of them.
 _BEGIN, _END, _BETWEEN, _DELIVERED = ',"fates":[[', "]]}", "],[", ',"delivered"'
 _NATURAL = "(?:0|[1-9][0-9]{0,17}+)"
 _VALUE = rf'(?:,{_NATURAL}|,"[a-z]++")'

@@ -46,7 +46,7 @@ def unended_problems() -> list[Problem]:
 
 def _unknown_policy_problem() -> Problem:
     """Returns the problem of a return whose due time the audit cannot compute. A refused return has no such problem,
-    since its policy need not exist, and neither has a pending return that is not overdue."""
+    since its policy need not exist. A pending return has it only if it is overdue."""
     is_refused = F.coalesce((F.col("final.fate_name") == "dead") & (F.col("final.first_due_ms") == 0), F.lit(False))
     is_pending = ~F.col("is_ended") & ~F.col("is_overdue")
     return Problem(

@@ -54,8 +54,9 @@ _NEVER: Final = 2**63 - 1
 def history_rows(
     requests: DataFrame, fates: DataFrame, answers: DataFrame, partitions: DataFrame, *, few: bool = False
 ) -> DataFrame:
-    """Returns the rows described above: one for each origin of a request, fate or sound answer, and each origin that
-    an answer, a `moved`, a fate OF_CONTROLS or a fate with the start of a series names.
+    """Returns the rows described above. There is one for each origin of a request, a fate or a sound answer, and for
+    each origin that is named by a sound answer, by a fate `moved` or in OF_CONTROLS, or by a fate with the start of a
+    series.
 
     A row also has the columns _PLACES of its partition. `few` as for `gathered`.
     """

@@ -143,7 +143,7 @@ def _change(deployment: Deployment, action: str, body: dict[str, Any], names: tu
 
 
 def _absent(name: str) -> ConfigError:
-    return ConfigError(f"these processes have no shard of {name}; postdate hold list prints all shards")
+    return ConfigError(f"{name} names no shard of these processes; postdate hold list prints all shards")
 
 
 def _place(text: str) -> dict[str, Any]:
